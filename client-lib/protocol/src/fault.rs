@@ -41,6 +41,8 @@ pub enum Code {
     Unavailable = 18,
     /// Known, and not offered.
     Unsupported = 19,
+    /// The connection's lease ended; a new connection gets a new one.
+    LeaseEnded = 20,
 }
 
 /// An error reply.

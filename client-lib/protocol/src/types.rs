@@ -28,6 +28,8 @@ pub enum TypeError {
     Size(u64),
     #[error("device UUID {0:?} is not valid: want GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx or 16 bytes")]
     DeviceUuid(String),
+    #[error("size {0:?} is not valid: want bytes, or a number with KiB, MiB, GiB or TiB, such as 4GiB or 1.5GiB")]
+    SizeText(String),
     #[error("unknown {what} {value}")]
     Enum { what: &'static str, value: i32 },
 }
@@ -206,6 +208,33 @@ pub fn size(bytes: u64) -> Result<u64, TypeError> {
     if bytes <= MAX_SIZE { Ok(bytes) } else { Err(TypeError::Size(bytes)) }
 }
 
+/// A size as people write it: `1024`, `64KiB`, `1.5GiB`, `4Gi`, `4G`; units are powers of 1024.
+pub fn parse_size(text: &str) -> Result<u64, TypeError> {
+    let refuse = || TypeError::SizeText(shorten(text));
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let factor: u64 = match unit.trim_end_matches('b').trim_end_matches('i') {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        _ => return Err(refuse()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 {
+        return Err(refuse());
+    }
+    let whole: u64 = whole.parse().map_err(|_| refuse())?;
+    let parts: u64 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| refuse())? };
+    let scale = 10u64.pow(u32::try_from(fraction.len()).unwrap_or(9));
+    let parts = u128::from(parts) * u128::from(factor) / u128::from(scale);
+    let total = u128::from(whole) * u128::from(factor) + parts;
+    u64::try_from(total).map_err(|_| refuse()).and_then(size)
+}
+
 /// Bytes as people read them: `1.5 GiB (1610612736 bytes)`.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytes(pub u64);
@@ -292,6 +321,25 @@ mod tests {
             ["", "GPU-", "GPU-00", "00010203-0405-0607-0809-0a0b0c0d0e0f", "GPU-zz010203-0405-0607-0809-0a0b0c0d0e0f"]
         {
             assert!(bad.parse::<DeviceUuid>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64KiB", 65536),
+            ("4GiB", 4 << 30),
+            ("1.5GiB", 3 << 29),
+            ("2 Mi", 2 << 20),
+            ("1G", 1 << 30),
+            ("7b", 7),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "GiB", "-1", "1.2.3", "1XB", "99999999999999999999", "8388608TiB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Source: the Arrow columnar format, "Buffer Listing for Each Layout".
 
-use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, UnionMode};
+use arrow_schema::{DataType, Field, FieldRef, UnionMode};
 
 use super::array::{ArrayNode, BodySource};
 use super::error::LayoutError;
@@ -36,6 +36,14 @@ impl Slot {
         }
     }
 
+    /// Every writer's buffer is a multiple of this many bytes: padding is a power of two.
+    pub(crate) fn granule(self) -> u64 {
+        match self {
+            Self::Fixed(width) | Self::Offsets(width) if width.is_power_of_two() => width,
+            _ => 1,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Validity => "validity",
@@ -59,6 +67,10 @@ pub(crate) struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
+    pub(crate) fn has_validity(&self) -> bool {
+        self.slots.first() == Some(&Slot::Validity)
+    }
+
     /// The layout of `data_type`; of the keys, for a dictionary type.
     pub(crate) fn of(data_type: &'a DataType, column: &str) -> Result<Self, LayoutError> {
         use Slot::{Bits, Bytes, Fixed, Offsets, Validity};
@@ -76,7 +88,13 @@ impl<'a> Shape<'a> {
             DataType::Utf8View | DataType::BinaryView => {
                 Shape { slots: vec![Validity, Fixed(16)], variadic: true, children: Vec::new() }
             }
-            DataType::List(field) | DataType::Map(field, _) => nested(&[Validity, Offsets(4)], vec![field]),
+            DataType::List(field) => nested(&[Validity, Offsets(4)], vec![field]),
+            DataType::Map(field, _) => {
+                if !matches!(field.data_type(), DataType::Struct(entry) if entry.len() == 2) {
+                    return Err(LayoutError::malformed(column, data_type, "entries must be a struct of key and value"));
+                }
+                nested(&[Validity, Offsets(4)], vec![field])
+            }
             DataType::LargeList(field) => nested(&[Validity, Offsets(8)], vec![field]),
             DataType::ListView(field) => nested(&[Validity, Fixed(4), Fixed(4)], vec![field]),
             DataType::LargeListView(field) => nested(&[Validity, Fixed(8), Fixed(8)], vec![field]),
@@ -118,11 +136,7 @@ impl<'a> Shape<'a> {
 }
 
 fn fixed_width(data_type: &DataType, column: &str) -> Result<u64, LayoutError> {
-    let width = match data_type {
-        DataType::Interval(IntervalUnit::MonthDayNano) => Some(16),
-        other => other.primitive_width(),
-    };
-    match width {
+    match data_type.primitive_width() {
         Some(width) => Ok(width as u64),
         None => Err(LayoutError::unsupported(column, data_type, "no known buffer layout")),
     }
@@ -190,10 +204,9 @@ fn check_at<B: BodySource>(node: &ArrayNode<B>, column: &str, depth: usize) -> R
 }
 
 fn check_null_count<B>(node: &ArrayNode<B>, shape: &Shape<'_>, column: &str) -> Result<(), LayoutError> {
-    let has_validity = shape.slots.first() == Some(&Slot::Validity);
     let allowed = match node.data_type {
         DataType::Null => node.null_count == node.len,
-        _ if has_validity => node.null_count <= node.len,
+        _ if shape.has_validity() => node.null_count <= node.len,
         _ => node.null_count == 0,
     };
     if allowed {

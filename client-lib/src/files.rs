@@ -1,0 +1,116 @@
+//! The same calls for any path: objects where it is on a volume, ordinary files where it is not.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use gpuvol_protocol::ObjectPath;
+use gpuvol_protocol::message::Kind;
+
+use crate::error::{Error, Result};
+use crate::layout::{TensorMeta, is_ipc_file, is_npy_file, plan_host, plan_tensor};
+use crate::locate::{Place, locate};
+use crate::open::{Object, OpenOptions};
+use crate::put::{Put, PutOptions, PutWay, host_parts};
+use crate::volume::Volume;
+
+/// The volume that a path is on, and the path inside; `None` where it is on none. One session per mount is kept for the
+/// life of the process.
+pub fn volume_at(path: &Path) -> Result<Option<(Volume, ObjectPath)>> {
+    static VOLUMES: OnceLock<Mutex<HashMap<PathBuf, Volume>>> = OnceLock::new();
+    let Place::Volume { mount, path } = locate(path)? else { return Ok(None) };
+    let mut volumes = VOLUMES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(volume) = volumes.get(&mount) {
+        return Ok(Some((volume.clone(), path)));
+    }
+    let volume = Volume::at_mount(&mount)?;
+    volumes.insert(mount, volume.clone());
+    Ok(Some((volume, path)))
+}
+
+/// Puts bytes at a path.
+pub fn put_bytes(path: &Path, bytes: &[u8], options: &PutOptions) -> Result<Put> {
+    match volume_at(path)? {
+        Some((volume, path)) => volume.put_bytes(&path, bytes, options),
+        None => write_file(path, &[bytes], options),
+    }
+}
+
+/// Puts a table from host memory at a path; as an Arrow IPC file where the path is on no volume.
+pub fn put_batches(path: &Path, schema: &SchemaRef, batches: &[RecordBatch], options: &PutOptions) -> Result<Put> {
+    if let Some((volume, path)) = volume_at(path)? {
+        return volume.put_batches(&path, schema, batches, options);
+    }
+    let plan = plan_host(schema, batches).map_err(Error::layout(path.display()))?;
+    write_file(path, &host_parts(&plan), options)
+}
+
+/// Puts a tensor from host memory at a path; as a `.npy` file where the path is on no volume.
+pub fn put_tensor(path: &Path, meta: &TensorMeta, data: &[u8], options: &PutOptions) -> Result<Put> {
+    if let Some((volume, path)) = volume_at(path)? {
+        return volume.put_tensor(&path, meta, data, options);
+    }
+    let header = plan_tensor(meta).map_err(Error::layout(path.display()))?;
+    write_file(path, &[&header, data], options)
+}
+
+/// Opens what is at a path.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<Object> {
+    let start = Instant::now();
+    loop {
+        if let Some((volume, path)) = volume_at(path)? {
+            return volume.open(&path, options);
+        }
+        match open_file(path) {
+            Err(Error::File { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && start.elapsed() < options.wait =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<Object> {
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let bytes = Bytes::from(fs::read(path).map_err(failed)?);
+    let tail = &bytes[bytes.len().saturating_sub(16)..];
+    let kind = if is_ipc_file(&bytes[..bytes.len().min(16)], tail) {
+        Kind::Arrow
+    } else if is_npy_file(&bytes[..bytes.len().min(16)]) {
+        Kind::Tensor
+    } else {
+        Kind::Bytes
+    };
+    Ok(Object::from_file(path.display().to_string(), kind, bytes))
+}
+
+/// Writes a file whole: beside its path, then renamed to it.
+fn write_file(path: &Path, parts: &[&[u8]], options: &PutOptions) -> Result<Put> {
+    if options.upload.is_some() {
+        let what = "it is on no gpu-volume, so it cannot go into GPU memory";
+        return Err(Error::Unsupported { path: path.display().to_string(), what });
+    }
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let temporary = path.with_file_name(format!(".{}.{}", name.display(), std::process::id()));
+    let written = (|| {
+        let mut file = fs::File::create(&temporary)?;
+        parts.iter().try_for_each(|part| file.write_all(part))?;
+        if options.exclusive { fs::hard_link(&temporary, path) } else { fs::rename(&temporary, path) }
+    })();
+    if written.is_err() || options.exclusive {
+        // Best effort: the error, if any, is the other one.
+        let _ = fs::remove_file(&temporary);
+    }
+    written.map_err(failed)?;
+    let size = parts.iter().map(|part| part.len() as u64).sum();
+    Ok(Put { version: 0, size, way: PutWay::File })
+}

@@ -1,0 +1,64 @@
+//! `gpuvol-store`: catalogue, quota and policy of a node's volumes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use gpuvol_store::budget::Budgets;
+use gpuvol_store::node::{Config, Node};
+use gpuvol_store::{process, serve};
+
+/// Serves the node's volumes. May be killed and started again at any time while the keeper lives.
+#[derive(Debug, Parser)]
+#[command(name = "gpuvol-store", version)]
+struct Flags {
+    /// Directory of the node's state; the admin socket is store/admin.sock below it.
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// Host memory that volumes may take together, such as 64GiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16GiB")]
+    host_budget: u64,
+    /// GPU memory that volumes may take together, of each GPU. Without it: all but what one CUDA context needs.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    gpu_budget: Option<u64>,
+    /// Seconds to wait for the keeper at start.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    keeper_patience: u64,
+    /// What to log, as in RUST_LOG.
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    log: String,
+    /// Take memfds for device memory: for tests with the fake CUDA driver.
+    #[arg(long, hide = true)]
+    memfd_devices: bool,
+}
+
+/// `4GiB`, `512MiB`, `1.5GiB`, or bytes.
+fn parse_size(text: &str) -> Result<u64, String> {
+    gpuvol_protocol::types::parse_size(text).map_err(|e| e.to_string())
+}
+
+fn main() -> std::process::ExitCode {
+    let flags = Flags::parse();
+    process::start_logging(&flags.log);
+    process::raise_descriptor_limit();
+    match run(flags) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the store ends");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
+    let node = Node::start(Config {
+        state: flags.state.clone(),
+        budgets: Budgets { host: flags.host_budget, gpu: flags.gpu_budget },
+        keeper_patience: Duration::from_secs(flags.keeper_patience),
+        memfd_devices: flags.memfd_devices,
+    })?;
+    let listener = process::listen(&flags.state.join("store/admin.sock"))?;
+    tracing::info!(volumes = node.catalogue().volumes.len(), "serving");
+    serve::admin::serve(&node, &listener)?;
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! The admin socket: what the plugin asks for, and what tells people about the node.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpuvol_protocol::admin::{
+    AdminAnswer, AdminOp, AdminReply, AdminRequest, DeleteVolume, ExpandVolume, GetCapacity, ListPublishes,
+    ListVolumes, Node as NodeReport, OnLoss, Publish, Publishes, Unpublish, Volume as VolumeReport, VolumeSpec,
+    Volumes,
+};
+use gpuvol_protocol::message::{Done, Tier};
+use gpuvol_protocol::types::{Bytes, size};
+use gpuvol_protocol::{Channel, Code, DeviceUuid, Fault, FrameError, Limits, TypeError, VolumeId};
+
+use crate::catalogue::record::{Fact, VolumeCreated, VolumeExpanded};
+use crate::catalogue::state::{Catalogue, Garbage};
+use crate::node::{Node, internal, listener_key};
+use crate::provision::Provisioned;
+
+/// Most admin connections at once.
+const MAX_CONNECTIONS: usize = 64;
+/// Most volumes on one page.
+const PAGE: usize = 200;
+/// Longest publish name, target, pod and arguments, in bytes.
+const MAX_TEXT: usize = 8192;
+
+/// Serves the admin socket until the process ends.
+pub fn serve(node: &Arc<Node>, listener: &UnixListener) -> std::io::Result<()> {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let (stream, _) = listener.accept()?;
+        if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+            open.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!("refused an admin connection: {MAX_CONNECTIONS} are open");
+            continue;
+        }
+        let (node, open) = (node.clone(), open.clone());
+        std::thread::Builder::new().name("admin".into()).spawn(move || {
+            if let Err(error) = converse(&node, stream) {
+                tracing::info!(%error, "an admin connection ended");
+            }
+            open.fetch_sub(1, Ordering::Relaxed);
+        })?;
+    }
+}
+
+fn converse(node: &Arc<Node>, stream: UnixStream) -> Result<(), FrameError> {
+    let mut channel = Channel::new(stream, Limits::default());
+    while let Some((request, fds)) = channel.receive::<AdminRequest>(None)? {
+        let id = request.id;
+        let answer = match request.op {
+            Some(op) => handle(node, op, fds),
+            None => Err(Fault::new(Code::Unsupported, "an admin request that this store does not know")),
+        };
+        let answer = answer.unwrap_or_else(AdminAnswer::Fault);
+        channel.send(&AdminReply { id, answer: Some(answer) }, &[])?;
+    }
+    Ok(())
+}
+
+type Answered = Result<AdminAnswer, Fault>;
+
+fn handle(node: &Arc<Node>, op: AdminOp, fds: Vec<OwnedFd>) -> Answered {
+    match op {
+        AdminOp::CreateVolume(spec) => create_volume(node, spec),
+        AdminOp::DeleteVolume(delete) => delete_volume(node, &delete),
+        AdminOp::GetVolume(get) => Ok(AdminAnswer::Volume(report(&node.catalogue(), &get.id)?)),
+        AdminOp::ListVolumes(list) => list_volumes(node, &list),
+        AdminOp::ExpandVolume(expand) => expand_volume(node, &expand),
+        AdminOp::GetCapacity(get) => capacity(node, &get),
+        AdminOp::Publish(publish) => self::publish(node, publish, fds),
+        AdminOp::Unpublish(unpublish) => self::unpublish(node, &unpublish),
+        AdminOp::ListPublishes(list) => Ok(list_publishes(node, &list)),
+        AdminOp::NodeStatus(_) => Ok(AdminAnswer::Node(status(node))),
+    }
+}
+
+fn done() -> Answered {
+    Ok(AdminAnswer::Done(Done {}))
+}
+
+fn tier_of(value: i32) -> Result<Tier, Fault> {
+    Ok(Tier::try_from(value).map_err(|_| TypeError::Enum { what: "tier", value })?)
+}
+
+fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
+    VolumeId::new(spec.id.clone())?;
+    let tier = tier_of(spec.tier)?;
+    OnLoss::try_from(spec.on_loss).map_err(|_| TypeError::Enum { what: "on-loss rule", value: spec.on_loss })?;
+    if !spec.device.is_empty() {
+        DeviceUuid::try_from(spec.device.as_slice())?;
+        if tier == Tier::Host {
+            let message = format!("volume {}: tier host has no device", spec.id);
+            return Err(Fault::new(Code::InvalidArgument, message));
+        }
+    }
+    if size(spec.capacity)? == 0 || spec.name.len() > MAX_TEXT {
+        let message = format!("volume {}: a capacity of 0 bytes, or too long a name", spec.id);
+        return Err(Fault::new(Code::InvalidArgument, message));
+    }
+    let mut catalogue = node.catalogue();
+    if let Ok(volume) = catalogue.volume(&spec.id) {
+        // A volume that was expanded since is still the one that was asked for.
+        let same = VolumeSpec { capacity: volume.spec.capacity, ..spec.clone() } == volume.spec;
+        if same && spec.capacity <= volume.spec.capacity {
+            return Ok(AdminAnswer::Volume(report(&catalogue, &spec.id)?));
+        }
+        let message = format!(
+            "volume {} ({}) exists with {} and other properties than asked for ({})",
+            spec.id,
+            volume.spec.name,
+            Bytes(volume.spec.capacity),
+            Bytes(spec.capacity)
+        );
+        return Err(Fault::new(Code::AlreadyExists, message));
+    }
+    // Checked and promised under one lock: two claims never get the same bytes.
+    node.books().check_volume(&catalogue, &spec, 0)?;
+    // The file comes first: a volume exists because its file does. It is small, and volumes are made rarely.
+    node.provisions.write(&Provisioned::new(&spec)).map_err(internal)?;
+    let root = catalogue.new_id();
+    let id = spec.id.clone();
+    let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new() };
+    node.reap(catalogue.commit(Fact::VolumeCreated(created))?);
+    tracing::info!(volume = %id, "created");
+    Ok(AdminAnswer::Volume(report(&catalogue, &id)?))
+}
+
+fn delete_volume(node: &Arc<Node>, delete: &DeleteVolume) -> Answered {
+    let mut catalogue = node.catalogue();
+    if catalogue.volume(&delete.id).is_err() {
+        return done();
+    }
+    let used: Vec<&str> =
+        catalogue.publishes.values().filter(|p| p.volume == delete.id).map(|p| p.target.as_str()).collect();
+    if !used.is_empty() {
+        let message = format!("volume {} is in use: published at {}", delete.id, used.join(", "));
+        return Err(Fault::new(Code::InUse, message));
+    }
+    node.provisions.remove(&delete.id).map_err(internal)?;
+    node.reap(catalogue.commit(Fact::VolumeDeleted(delete.id.clone()))?);
+    tracing::info!(volume = %delete.id, "deleted");
+    done()
+}
+
+fn expand_volume(node: &Arc<Node>, expand: &ExpandVolume) -> Answered {
+    let capacity = size(expand.capacity)?;
+    let mut catalogue = node.catalogue();
+    let volume = catalogue.volume(&expand.id)?;
+    let today = volume.spec.capacity;
+    if capacity < today {
+        let message = format!("volume {} has {}; it cannot shrink to {}", expand.id, Bytes(today), Bytes(capacity));
+        return Err(Fault::new(Code::InvalidArgument, message));
+    }
+    if capacity > today {
+        let spec = VolumeSpec { capacity, ..volume.spec.clone() };
+        node.books().check_volume(&catalogue, &spec, today)?;
+        node.provisions.update(&expand.id, |file| file.capacity = capacity).map_err(internal)?;
+        let expanded = VolumeExpanded { volume: expand.id.clone(), capacity };
+        node.reap(catalogue.commit(Fact::VolumeExpanded(expanded))?);
+    }
+    Ok(AdminAnswer::Volume(report(&catalogue, &expand.id)?))
+}
+
+fn list_volumes(node: &Arc<Node>, list: &ListVolumes) -> Answered {
+    let catalogue = node.catalogue();
+    let limit = usize::try_from(list.limit).ok().filter(|n| *n > 0).unwrap_or(PAGE).min(PAGE);
+    let mut ids = catalogue.volumes.keys().filter(|id| id.as_str() > list.after.as_str());
+    let page: Vec<_> = ids.by_ref().take(limit).map(|id| report(&catalogue, id.as_str())).collect::<Result<_, _>>()?;
+    Ok(AdminAnswer::Volumes(Volumes { volumes: page, more: ids.next().is_some() }))
+}
+
+fn report(catalogue: &Catalogue, id: &str) -> Result<VolumeReport, Fault> {
+    let volume = catalogue.volume(id)?;
+    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == id).count();
+    let publishes = catalogue.publishes.values().filter(|p| p.volume == id).count();
+    let condition = if volume.lost_ms == 0 {
+        String::new()
+    } else {
+        "its content was lost: the node was rebooted, or keeper and store were gone together; delete the claim and make it again".to_owned()
+    };
+    Ok(VolumeReport {
+        spec: Some(volume.spec.clone()),
+        usage: Some(volume.usage(leases as u64)),
+        lost_ms: volume.lost_ms,
+        condition,
+        publishes: publishes as u64,
+    })
+}
+
+fn capacity(node: &Arc<Node>, get: &GetCapacity) -> Answered {
+    let tier = tier_of(get.tier)?;
+    if !get.device.is_empty() {
+        DeviceUuid::try_from(get.device.as_slice())?;
+    }
+    Ok(AdminAnswer::Capacity(node.books().capacity(&node.catalogue(), tier, &get.device)))
+}
+
+fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
+    let invalid = |why: &str| Fault::new(Code::InvalidArgument, format!("publish of volume {}: {why}", publish.volume));
+    let [listener] =
+        <[OwnedFd; 1]>::try_from(fds).map_err(|fds| invalid(&format!("{} descriptors, one is wanted", fds.len())))?;
+    let texts = [&publish.publish, &publish.target, &publish.pod, &publish.arguments];
+    if publish.publish.is_empty() || publish.publish.len() > 64 || texts.iter().any(|t| t.len() > MAX_TEXT) {
+        return Err(invalid("a name, target or pod that is empty or too long"));
+    }
+    if !rustix::net::sockopt::socket_acceptconn(&listener).unwrap_or(false) {
+        return Err(invalid("the descriptor is not a listening socket"));
+    }
+    check_publish(&node.catalogue(), &publish)?;
+    let listener = Arc::new(listener);
+    let (key, name) = (listener_key(&publish.publish), publish.publish.clone());
+    node.keeper.hold(&[(key.clone(), listener.clone())])?;
+    {
+        let mut catalogue = node.catalogue();
+        let again = catalogue.publishes.contains_key(&name);
+        // Somebody may have published or deleted it while the keeper was asked.
+        let checked = check_publish(&catalogue, &publish);
+        let committed = checked
+            .and_then(|()| if again { Ok(Garbage::default()) } else { catalogue.commit(Fact::Published(publish)) });
+        match committed {
+            Ok(garbage) => node.reap(garbage),
+            Err(fault) => {
+                if !again {
+                    node.reap(Garbage { keys: vec![key], ..Garbage::default() });
+                }
+                return Err(fault);
+            }
+        }
+    }
+    node.watch_listener(&name, listener)?;
+    done()
+}
+
+fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> {
+    let volume = catalogue.volume(&publish.volume)?;
+    if volume.lost_ms != 0 && volume.spec.on_loss == i32::from(OnLoss::Fail) {
+        let message = format!(
+            "the content of volume {} ({}) was lost: the node was rebooted, or keeper and store were gone together; delete the claim and make it again, or set gpuvol.dev/on-loss: empty in its class",
+            publish.volume, volume.spec.name
+        );
+        return Err(Fault::new(Code::ContentLost, message));
+    }
+    if let Some(same) = catalogue.publishes.get(&publish.publish) {
+        if same == publish {
+            return Ok(());
+        }
+        let message = format!(
+            "{} is published already, with other arguments: volume {}, read-only {}, {:?}",
+            same.target, same.volume, same.read_only, same.arguments
+        );
+        return Err(Fault::new(Code::AlreadyExists, message));
+    }
+    let mut others = catalogue.publishes.values().filter(|p| p.volume == publish.volume);
+    match others.find(|p| !(p.shared && publish.shared)) {
+        None => Ok(()),
+        Some(other) => {
+            let message = format!(
+                "volume {} is published at {} for a single writer; it cannot be at {} too",
+                publish.volume, other.target, publish.target
+            );
+            Err(Fault::new(Code::InUse, message))
+        }
+    }
+}
+
+fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
+    // Nobody new comes in, and who is in is sent away, before the leases end.
+    node.end_publish(&unpublish.publish);
+    let mut catalogue = node.catalogue();
+    if catalogue.publishes.contains_key(&unpublish.publish) {
+        let mut garbage = catalogue.commit(Fact::Unpublished(unpublish.publish.clone()))?;
+        garbage.keys.push(listener_key(&unpublish.publish));
+        node.reap(garbage);
+    }
+    done()
+}
+
+fn list_publishes(node: &Arc<Node>, list: &ListPublishes) -> AdminAnswer {
+    let catalogue = node.catalogue();
+    let of_volume = |p: &&Publish| list.volume.is_empty() || p.volume == list.volume;
+    AdminAnswer::Publishes(Publishes { publishes: catalogue.publishes.values().filter(of_volume).cloned().collect() })
+}
+
+fn status(node: &Arc<Node>) -> NodeReport {
+    let (keeper_connected, held) = node.keeper.check();
+    let catalogue = node.catalogue();
+    NodeReport {
+        tiers: node.books().tiers(&catalogue),
+        devices: node.inventory.devices(),
+        no_inventory: node.inventory.missing().unwrap_or_default().to_owned(),
+        keeper_connected,
+        held,
+        volumes: catalogue.volumes.len() as u64,
+        publishes: catalogue.publishes.len() as u64,
+        leases: catalogue.leases.len() as u64,
+        connections: node.connection_count() as u64,
+        log_bytes: catalogue.log().size(),
+        uptime_ms: u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        pid: std::process::id(),
+        build: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}

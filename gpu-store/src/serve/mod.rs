@@ -1,0 +1,7 @@
+//! What connections ask for: clients over a volume's socket, the plugin over the admin socket.
+
+pub mod admin;
+pub mod names;
+pub mod open;
+pub mod put;
+pub mod session;

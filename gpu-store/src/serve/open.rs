@@ -1,0 +1,118 @@
+//! Opening: waiting for a path to be sealed, then handing out what it takes to read it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpuvol_protocol::message::{Answer, Open, Opened, Tier};
+use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath};
+
+use super::names::not_there;
+use super::session::{Asker, Outcome};
+use crate::catalogue::object::{Content, Object};
+use crate::catalogue::record::{Fact, Held, Slot};
+use crate::catalogue::state::Catalogue;
+use crate::catalogue::tree::{Child, PathError};
+use crate::node::{Node, internal};
+
+/// Longest that one request waits: a client asks again until its own deadline, so that a store that is replaced, or a
+/// client that is gone, ends no wait but this one.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Most holds of one lease.
+const MAX_HOLDS: usize = 65_536;
+
+pub fn open(node: &Arc<Node>, asker: &Asker, request: u64, open: &Open) -> Outcome {
+    let path = ObjectPath::new(open.path.as_slice())?;
+    let until = Instant::now() + Duration::from_millis(open.wait_ms).min(LONGEST_WAIT);
+    let mut catalogue = node.catalogue();
+    loop {
+        match find(&catalogue, asker, &path, open.version)? {
+            Some(object) => return hand_out(node, &mut catalogue, asker, request, open, &path, &object),
+            None if open.wait_ms == 0 => return Err(not_there(&asker.volume, &path, PathError::NotFound)),
+            None => {}
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let message = format!(
+                "{path} was not sealed in volume {} within {} ms; is its producer running?",
+                asker.volume, open.wait_ms
+            );
+            return Err(Fault::new(Code::DeadlineExceeded, message));
+        }
+        catalogue = node.wait_change(catalogue, left);
+    }
+}
+
+/// The object at the path, or the version asked for; `None` where it may still come.
+fn find(catalogue: &Catalogue, asker: &Asker, path: &ObjectPath, version: u64) -> Result<Option<Object>, Fault> {
+    catalogue.lease(asker.lease)?;
+    let volume = catalogue.volume(&asker.volume)?;
+    let at_path = match volume.tree.lookup(path) {
+        Ok(Child::Object(version)) => version,
+        Ok(Child::Directory(_)) => {
+            let message = format!("{path} in volume {} is a directory", asker.volume);
+            return Err(Fault::new(Code::IsADirectory, message));
+        }
+        Err(PathError::NotFound) => return Ok(None),
+        Err(error) => return Err(not_there(&asker.volume, path, error)),
+    };
+    if version != 0 && version != at_path {
+        let message = format!("{path} in volume {} is at version {at_path}, not {version}", asker.volume);
+        return Err(Fault::new(Code::NotFound, message));
+    }
+    Ok(volume.objects.get(&at_path).cloned())
+}
+
+fn hand_out(
+    node: &Arc<Node>,
+    catalogue: &mut Catalogue,
+    asker: &Asker,
+    request: u64,
+    open: &Open,
+    path: &ObjectPath,
+    object: &Object,
+) -> Outcome {
+    if open.host_only && object.tier() == Tier::Gpu {
+        let gpu = DeviceUuid::try_from(object.device()).map_or_else(|e| e.to_string(), |u| u.to_string());
+        let message = format!(
+            "{path} in volume {} is in the memory of {gpu} and has no replica on the host; open it from a process that sees that GPU",
+            asker.volume
+        );
+        return Err(Fault::new(Code::DeviceMismatch, message));
+    }
+    let mut opened =
+        Opened { entry: Some(object.entry(path.split().map_or(&[][..], |(_, n)| n))), ..Opened::default() };
+    let (allocations, segments) = match &object.content {
+        Content::Slot(slot) => {
+            opened.content = read_slot(catalogue, slot)?;
+            return Ok((Answer::Opened(opened), vec![]));
+        }
+        Content::Segments { allocations, segments } => (allocations, segments),
+    };
+    if catalogue.lease(asker.lease)?.holds.len() >= MAX_HOLDS {
+        let message = format!("this client has {MAX_HOLDS} objects open, the most it may; close some");
+        return Err(Fault::new(Code::LimitExceeded, message));
+    }
+    let fds: Option<Vec<Arc<OwnedFd>>> = allocations.iter().map(|a| catalogue.fd(a.id)).collect();
+    let fds = fds.ok_or_else(|| internal(format!("{path} has lost its memory")))?;
+    let held = Held { origin: asker.origin(request), volume: asker.volume.clone(), version: object.version };
+    node.reap(catalogue.commit(Fact::Held(held))?);
+    opened.hold = request;
+    opened.allocations.clone_from(allocations);
+    opened.segments.clone_from(segments);
+    Ok((Answer::Opened(opened), fds))
+}
+
+/// A small object's bytes. Read under the lock, because a slot is used again as soon as its object is gone.
+fn read_slot(catalogue: &Catalogue, slot: &Slot) -> Result<Vec<u8>, Fault> {
+    let slab = catalogue.fd(slot.slab).ok_or_else(|| internal("a slab without memory"))?;
+    let mut content = vec![0; usize::try_from(slot.len).map_err(internal)?];
+    let mut done = 0;
+    while done < content.len() {
+        match rustix::io::pread(&slab, &mut content[done..], slot.offset + done as u64).map_err(internal)? {
+            0 => return Err(internal("a slab is shorter than its objects")),
+            n => done += n,
+        }
+    }
+    Ok(content)
+}

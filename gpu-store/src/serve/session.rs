@@ -1,0 +1,205 @@
+//! One client's connection: handshake, then requests, one at a time.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use gpuvol_protocol::message::{Answer, Done, Hello, INLINE_LIMIT, MAGIC, Op, Reply, Request, Welcome};
+use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, Version};
+
+use super::{names, open, put};
+use crate::catalogue::lease::LeaseId;
+use crate::catalogue::record::{Fact, HoldsReleased, LeaseOpened, Origin};
+use crate::node::{MAX_LEASES, Node, internal};
+
+/// How long a new connection may take to say hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// Longest name of a client that is kept, in bytes.
+const MAX_CLIENT: usize = 128;
+
+/// Who is asking.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    pub publish: String,
+    pub volume: String,
+    pub read_only: bool,
+    pub lease: LeaseId,
+    /// Pod and program, for people.
+    pub producer: String,
+}
+
+impl Asker {
+    pub fn origin(&self, request: u64) -> Option<Origin> {
+        Some(Origin { lease: self.lease.0.to_vec(), request })
+    }
+
+    /// Refuses what a read-only publish may not do.
+    pub fn may_write(&self, path: impl std::fmt::Display) -> Result<(), Fault> {
+        if !self.read_only {
+            return Ok(());
+        }
+        let message = format!("{path} cannot be changed: volume {} is published read-only here", self.volume);
+        Err(Fault::new(Code::ReadOnly, message))
+    }
+}
+
+/// What a request is answered with: the answer, and descriptors that go along.
+pub type Answered = (Answer, Vec<Arc<OwnedFd>>);
+pub type Outcome = Result<Answered, Fault>;
+
+/// Takes every connection that waits at a publish's listener.
+pub fn accept(node: &Arc<Node>, publish: &str, listener: &Arc<OwnedFd>) {
+    let Ok(listener) = listener.try_clone().map(UnixListener::from) else { return };
+    // The flag belongs to the open file, which the keeper and a successor share: all of us want it so.
+    if listener.set_nonblocking(true).is_err() {
+        return;
+    }
+    while let Ok((stream, _)) = listener.accept() {
+        let (node, publish) = (node.clone(), publish.to_owned());
+        let name = format!("client {publish:.8}");
+        let spawned = std::thread::Builder::new().name(name).stack_size(512 * 1024).spawn(move || {
+            if let Err(error) = converse(&node, &publish, stream) {
+                tracing::info!(publish, %error, "a client's connection ended");
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for a connection");
+        }
+    }
+}
+
+fn converse(node: &Arc<Node>, publish: &str, stream: UnixStream) -> Result<(), FrameError> {
+    stream.set_nonblocking(false)?;
+    let place = node.admit(publish, &stream);
+    let mut channel = Channel::new(stream, Limits::default());
+    let Some((hello, _)) = channel.receive::<Hello>(Some(HELLO))? else { return Ok(()) };
+    let (asker, welcome, pipe) = match place.and_then(|place| greet(node, publish, &hello).map(|g| (place, g))) {
+        Ok((place, (asker, welcome, pipe))) => ((asker, place), welcome, pipe),
+        Err(fault) => return channel.send(&Welcome { fault: Some(fault), ..Welcome::default() }, &[]),
+    };
+    channel.send(&welcome, &pipe.as_ref().map(AsFd::as_fd).into_iter().collect::<Vec<_>>())?;
+    drop(pipe);
+    let (asker, _place) = asker;
+    while let Some((request, fds)) = channel.receive::<Request>(None)? {
+        let id = request.id;
+        let (answer, out) = handle(node, &asker, request, fds).unwrap_or_else(|fault| (Answer::Fault(fault), vec![]));
+        let out: Vec<BorrowedFd<'_>> = out.iter().map(|fd| fd.as_fd()).collect();
+        channel.send(&Reply { id, answer: Some(answer) }, &out)?;
+    }
+    Ok(())
+}
+
+/// Negotiates, and gives the client the lease that it has, or a new one with its pipe.
+fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welcome, Option<OwnedFd>), Fault> {
+    if hello.magic != MAGIC {
+        return Err(Fault::new(Code::Protocol, "the peer does not speak gpuvol: its first message is something else"));
+    }
+    let version = Version::negotiate(hello.min_version, hello.max_version).ok_or_else(|| {
+        let (old, new) = (Version::OLDEST.number(), Version::NEWEST.number());
+        let (min, max) = (hello.min_version, hello.max_version);
+        let message = format!(
+            "the client speaks protocol versions {min} to {max}, this store {old} to {new}; update the older one"
+        );
+        Fault::new(Code::Protocol, message)
+    })?;
+    let mut client = hello.client.clone();
+    client.retain(|c| !c.is_control());
+    client.truncate((0..=MAX_CLIENT.min(client.len())).rev().find(|n| client.is_char_boundary(*n)).unwrap_or(0));
+
+    let catalogue = node.catalogue();
+    let known = catalogue.publishes.get(publish).cloned();
+    let known = known.ok_or_else(|| Fault::new(Code::NotFound, "this volume is no longer published here"))?;
+    let volume = catalogue.volume(&known.volume)?;
+    let (tier, device) = (volume.tier(), volume.device.clone());
+    let joined = LeaseId::from_slice(&hello.lease)
+        .filter(|id| catalogue.leases.get(id).is_some_and(|lease| lease.publish == publish));
+    let leases = catalogue.leases.len();
+    drop(catalogue);
+
+    let (lease, pipe) = match joined {
+        Some(lease) => (lease, None),
+        None if leases >= MAX_LEASES => {
+            let message = format!("the node has {leases} clients, the limit is {MAX_LEASES}");
+            return Err(Fault::new(Code::LimitExceeded, message));
+        }
+        None => new_lease(node, publish, &client).map(|(lease, pipe)| (lease, Some(pipe)))?,
+    };
+    let producer = if known.pod.is_empty() { client } else { format!("{} ({client})", known.pod) };
+    let asker = Asker {
+        publish: publish.to_owned(),
+        volume: known.volume.clone(),
+        read_only: known.read_only,
+        lease,
+        producer,
+    };
+    let welcome = Welcome {
+        version: version.number(),
+        lease: lease.0.to_vec(),
+        volume: known.volume,
+        read_only: known.read_only,
+        max_frame: Limits::default().max_frame,
+        inline_limit: INLINE_LIMIT,
+        tier: tier.into(),
+        device,
+        fault: None,
+    };
+    Ok((asker, welcome, pipe))
+}
+
+/// Opens a lease: its pipe is with the keeper before its record is in the log.
+fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, OwnedFd), Fault> {
+    let lease = LeaseId::random();
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(internal)?;
+    let read = Arc::new(read);
+    node.keeper.hold(&[(lease.key(), read.clone())])?;
+    let opened = LeaseOpened { lease: lease.0.to_vec(), publish: publish.to_owned(), client: client.to_owned() };
+    let committed = {
+        let mut catalogue = node.catalogue();
+        // The publish may have ended while the keeper was asked.
+        if catalogue.publishes.contains_key(publish) {
+            catalogue.commit(Fact::LeaseOpened(opened))
+        } else {
+            Err(Fault::new(Code::NotFound, "this volume is no longer published here"))
+        }
+    };
+    match committed {
+        Ok(garbage) => node.reap(garbage),
+        Err(fault) => {
+            node.keeper.drop_keys(&[lease.key()]);
+            return Err(fault);
+        }
+    }
+    node.watch_lease(lease, read)?;
+    Ok((lease, write))
+}
+
+fn handle(node: &Arc<Node>, asker: &Asker, request: Request, fds: Vec<OwnedFd>) -> Outcome {
+    if request.id == 0 {
+        return Err(Fault::new(Code::Protocol, "a request without an id"));
+    }
+    if !request.released.is_empty() {
+        let released = HoldsReleased { lease: asker.lease.0.to_vec(), holds: request.released };
+        let garbage = node.catalogue().commit(Fact::HoldsReleased(released))?;
+        node.reap(garbage);
+    }
+    let op = request.op.ok_or_else(|| Fault::new(Code::Unsupported, "a request that this store does not know"))?;
+    if !fds.is_empty() && !matches!(op, Op::Seal(_)) {
+        return Err(Fault::new(Code::Protocol, format!("{} descriptors with a request that takes none", fds.len())));
+    }
+    let id = request.id;
+    match op {
+        Op::Create(create) => put::create(node, asker, id, &create),
+        Op::Seal(seal) => put::seal(node, asker, id, seal, fds),
+        Op::Abort(abort) => put::abort(node, asker, &abort),
+        Op::PutInline(inline) => put::put_inline(node, asker, id, inline),
+        Op::Open(request) => open::open(node, asker, id, &request),
+        Op::Stat(stat) => names::stat(node, asker, &stat),
+        Op::List(list) => names::list(node, asker, &list),
+        Op::Rename(rename) => names::rename(node, asker, id, &rename),
+        Op::Unlink(unlink) => names::unlink(node, asker, id, &unlink),
+        Op::Mkdir(mkdir) => names::mkdir(node, asker, id, &mkdir),
+        Op::Statfs(_) => names::statfs(node, asker),
+        Op::Ping(_) => Ok((Answer::Done(Done {}), vec![])),
+    }
+}
