@@ -59,23 +59,24 @@ struct State {
 }
 
 impl Session {
-    /// Connects to the store that listens in a directory.
-    pub fn in_directory(directory: &Path) -> Result<Self> {
+    /// Connects to the store that listens in a directory. `deadline`: how long a call waits for a store that is being
+    /// replaced.
+    pub fn in_directory(directory: &Path, deadline: Duration) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(directory, flags, Mode::empty())
             .map_err(|e| Error::Connect { path: directory.join(SOCKET_NAME), source: e.into() })?;
-        Self::connect(Address::Directory(fd), directory.join(SOCKET_NAME))
+        Self::connect(Address::Directory(fd), directory.join(SOCKET_NAME), deadline)
     }
 
     /// Connects to the store that listens at a socket.
-    pub fn at_socket(socket: &Path) -> Result<Self> {
-        Self::connect(Address::Socket(socket.to_owned()), socket.to_owned())
+    pub fn at_socket(socket: &Path, deadline: Duration) -> Result<Self> {
+        Self::connect(Address::Socket(socket.to_owned()), socket.to_owned(), deadline)
     }
 
-    fn connect(address: Address, path: PathBuf) -> Result<Self> {
+    fn connect(address: Address, path: PathBuf, deadline: Duration) -> Result<Self> {
         let session = Self {
             address,
-            deadline: DEFAULT_DEADLINE,
+            deadline,
             next_request: AtomicU64::new(1),
             opening: Mutex::new(()),
             state: Mutex::new(State {
@@ -88,7 +89,7 @@ impl Session {
                 welcome: Welcome::default(),
             }),
         };
-        let channel = session.open_channel().map_err(|e| match e {
+        let channel = session.open_channel(session.deadline).map_err(|e| match e {
             CallError::Refused(fault) => Error::Refused(fault),
             CallError::Frame(FrameError::Io(source)) => Error::Connect { path, source },
             CallError::Frame(source) => Error::Connect { path, source: std::io::Error::other(source) },
@@ -96,11 +97,6 @@ impl Session {
         })?;
         session.lock().idle.push(channel);
         Ok(session)
-    }
-
-    /// How long a call waits for a store that is being replaced.
-    pub fn set_deadline(&mut self, deadline: Duration) {
-        self.deadline = deadline;
     }
 
     pub fn volume(&self) -> String {
@@ -132,7 +128,7 @@ impl Session {
         let mut request = Request { id, released: self.take_released(), op: Some(op) };
         let mut pause = Duration::from_millis(1);
         loop {
-            let error = match self.try_call(&request, fds) {
+            let error = match self.try_call(&request, fds, self.deadline.saturating_sub(start.elapsed())) {
                 Ok((Answer::Fault(fault), _)) => return Err(Error::Refused(fault)),
                 Ok(answer) => return Ok(answer),
                 Err(CallError::Refused(fault)) => return Err(Error::Refused(fault)),
@@ -150,10 +146,15 @@ impl Session {
         }
     }
 
-    fn try_call(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> CallResult<(Answer, Vec<OwnedFd>)> {
+    fn try_call(
+        &self,
+        request: &Request,
+        fds: &[BorrowedFd<'_>],
+        patience: Duration,
+    ) -> CallResult<(Answer, Vec<OwnedFd>)> {
         let mut channel = match self.pop_idle() {
             Some(channel) => channel,
-            None => self.open_channel()?,
+            None => self.open_channel(patience)?,
         };
         channel.send(request, fds)?;
         let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
@@ -215,8 +216,9 @@ impl Session {
         state.idle.pop()
     }
 
-    /// A new connection that has joined the lease, or opened a new one.
-    fn open_channel(&self) -> CallResult<Channel> {
+    /// A new connection that has joined the lease, or opened a new one. While no store runs, the listener that the keeper
+    /// holds still takes connections: the welcome is what shows that a store is there.
+    fn open_channel(&self, patience: Duration) -> CallResult<Channel> {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = match &self.address {
             Address::Socket(path) => UnixStream::connect(path),
@@ -235,7 +237,7 @@ impl Session {
         };
         channel.send(&hello, &[])?;
         let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
-        let (mut welcome, fds) = channel.receive::<Welcome>(Some(ANSWER))?.ok_or_else(closed)?;
+        let (mut welcome, fds) = channel.receive::<Welcome>(Some(patience))?.ok_or_else(closed)?;
         if let Some(fault) = welcome.fault.take() {
             return Err(CallError::Refused(fault));
         }

@@ -9,7 +9,7 @@ use gpuvol_protocol::message::{Answer, Entry, List, Mkdir, Op, Rename, Stat, Sta
 
 use crate::error::{Error, Result};
 use crate::mapping::Mappings;
-use crate::session::Session;
+use crate::session::{DEFAULT_DEADLINE, Session};
 
 /// A volume that this process talks to. Clones share one session and its lease.
 #[derive(Debug, Clone)]
@@ -21,19 +21,17 @@ pub struct Volume {
 impl Volume {
     /// The volume published at a directory.
     pub fn at_mount(mount: &Path) -> Result<Self> {
-        Ok(Self::new(Session::in_directory(mount)?))
+        Ok(Self::new(Session::in_directory(mount, DEFAULT_DEADLINE)?))
     }
 
     /// The volume whose store listens at a socket.
     pub fn at_socket(socket: &Path) -> Result<Self> {
-        Ok(Self::new(Session::at_socket(socket)?))
+        Ok(Self::new(Session::at_socket(socket, DEFAULT_DEADLINE)?))
     }
 
     /// As [`Volume::at_mount`], with another deadline for a store that is being replaced.
     pub fn with_deadline(mount: &Path, deadline: Duration) -> Result<Self> {
-        let mut session = Session::in_directory(mount)?;
-        session.set_deadline(deadline);
-        Ok(Self::new(session))
+        Ok(Self::new(Session::in_directory(mount, deadline)?))
     }
 
     fn new(session: Session) -> Self {

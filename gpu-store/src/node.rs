@@ -265,11 +265,12 @@ impl Node {
         spawn("watcher", Box::new(move || node.watch_forever()))?;
         let node = self.clone();
         spawn(
-            "keeper-check",
+            "housekeeper",
             Box::new(move || {
                 loop {
                     std::thread::sleep(Duration::from_millis(200));
                     node.keeper.check();
+                    node.compact_if_wanted();
                 }
             }),
         )
@@ -287,7 +288,6 @@ impl Node {
                 self.punch(slab, *offset, *len);
             }
             drop(garbage);
-            self.compact_if_wanted();
         }
     }
 

@@ -6,22 +6,29 @@ use crate::failure::Result;
 use crate::{cat, copy, df, doctor, get, list, make, put, remove, rename, sibling, stat, wait};
 
 const NOTES: &str = "\
-A PATH is looked at where it is mounted: `gpuvol ls /data/features` works in a pod that has a volume at /data. Paths on
+A PATH is looked at where it is mounted: `gpuvol ls /data/features` works in a pod that has a volume at /data. Paths on \
 no volume are ordinary files for ls, stat, cat, cp, put and wait; the other commands say so and change nothing.
 
-Names may be any bytes. In text, control and invisible characters are written as \\n, \\r, \\t or \\xNN, bytes that are
-not UTF-8 as \\xNN, and a backslash as \\\\. In --json, strings that are paths or names write bytes that are not UTF-8 as
+Names may be any bytes. In text, control and invisible characters are written as \\n, \\r, \\t or \\xNN, bytes that are \
+not UTF-8 as \\xNN, and a backslash as \\\\. In --json, strings that are paths or names write bytes that are not UTF-8 as \
 \\xNN and a backslash as \\\\, everything else as it is. `printf %b` turns either back into the name.
 
---json prints one document; sizes are numbers of bytes, times are milliseconds since the epoch, what does not apply is
+--json prints one document; sizes are numbers of bytes, times are milliseconds since the epoch, what does not apply is \
 null. Colours appear on a terminal only, and not where NO_COLOR is set.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 no space in the volume, or no memory on the node;
-5 a deadline passed; 6 the store cannot be reached. With several paths every one is tried, and the first failure decides.";
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage
+  3  not found
+  4  no space in the volume, or no memory on the node
+  5  a deadline passed
+  6  the store cannot be reached
+With several paths every one is tried, and the first failure decides.";
 
 /// Tables, tensors and bytes that stay in GPU or host memory between pipeline stages.
 #[derive(Debug, Parser)]
-#[command(name = "gpuvol", version, after_help = NOTES, disable_help_subcommand = true)]
+#[command(name = "gpuvol", version, after_help = NOTES)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,

@@ -86,8 +86,15 @@ mod tests {
     #[test]
     fn both_ways_of_writing_lead_back_to_the_name() {
         let every_byte: Vec<u8> = (0..=255).collect();
-        let names: [&[u8]; 7] =
-            [b"plain name", b"a\nb\tc\r", b"back\\slash \\x41", b"\xff\xfe", "é \u{202e}x\u{200b}".as_bytes(), b"", &every_byte];
+        let names: [&[u8]; 7] = [
+            b"plain name",
+            b"a\nb\tc\r",
+            b"back\\slash \\x41",
+            b"\xff\xfe",
+            "é \u{202e}x\u{200b}".as_bytes(),
+            b"",
+            &every_byte,
+        ];
         for name in names {
             assert_eq!(back(&shown(name)), name);
             assert_eq!(back(&json(name)), name);

@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn the_first_failure_decides() {
-        let outcome = each([Code::NotFound, Code::DeadlineExceeded], |code| Err(Failure::path("p".as_ref(), code, "x")));
+        let outcome =
+            each([Code::NotFound, Code::DeadlineExceeded], |code| Err(Failure::path("p".as_ref(), code, "x")));
         assert_eq!(outcome.unwrap_err().exit(), Exit::NotFound);
         assert!(each([1, 2], |_| Ok(())).is_ok());
     }

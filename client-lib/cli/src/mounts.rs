@@ -12,9 +12,7 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// Directories with a store's socket in them, in the order of their mounting.
 pub fn volumes() -> std::io::Result<Vec<PathBuf>> {
     let mut found = mount_points(&std::fs::read(TABLE)?);
-    found.retain(|mount| {
-        std::fs::symlink_metadata(mount.join(SOCKET_NAME)).is_ok_and(|m| m.file_type().is_socket())
-    });
+    found.retain(|mount| std::fs::symlink_metadata(mount.join(SOCKET_NAME)).is_ok_and(|m| m.file_type().is_socket()));
     Ok(found)
 }
 
@@ -28,7 +26,8 @@ fn mount_points(table: &[u8]) -> Vec<PathBuf> {
         let Some(mount) = fields.nth(4) else { continue };
         let Some(kind) = fields.skip_while(|field| *field != b"-").nth(1) else { continue };
         let skipped: [&[u8]; 12] = [
-            b"nfs", b"nfs4", b"cifs", b"smb3", b"ceph", b"autofs", b"9p", b"proc", b"sysfs", b"cgroup", b"cgroup2", b"devpts",
+            b"nfs", b"nfs4", b"cifs", b"smb3", b"ceph", b"autofs", b"9p", b"proc", b"sysfs", b"cgroup", b"cgroup2",
+            b"devpts",
         ];
         let mount = PathBuf::from(OsString::from_vec(unescape(mount)));
         if !skipped.contains(&kind) && !found.contains(&mount) {

@@ -63,9 +63,14 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        for (bytes, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 << 20, "1.5 GiB"), (u64::MAX, "15.9 EiB"), (500 << 20, "500 MiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536 << 20, "1.5 GiB"),
+            (u64::MAX, "15.9 EiB"),
+            (500 << 20, "500 MiB"),
+        ] {
             assert_eq!(human_size(bytes), text);
         }
     }

@@ -24,7 +24,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(put::put_arrow, module)?)?;
     module.add_function(wrap_pyfunction!(put::tensor_types, module)?)?;
     module.add_function(wrap_pyfunction!(volume::stat, module)?)?;
-    module.add_function(wrap_pyfunction!(volume::list, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::entries, module)?)?;
     module.add_function(wrap_pyfunction!(volume::unlink, module)?)?;
     module.add_function(wrap_pyfunction!(volume::usage, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_codes, module)?)?;

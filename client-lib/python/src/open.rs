@@ -93,6 +93,9 @@ impl Object {
     }
 }
 
+/// Element type, typestr, shape, strides in bytes, and where in the object's bytes the elements begin.
+type Tensor = (&'static str, &'static str, Vec<u64>, Vec<u64>, u64);
+
 impl Drop for Object {
     fn drop(&mut self) {
         // The last holder of a version tells the store, which may take a moment.
@@ -113,7 +116,7 @@ impl Object {
     }
 
     /// Element type, typestr, shape, strides in bytes, and where in the object's bytes the elements begin.
-    fn tensor(&self, py: Python<'_>) -> PyResult<(&'static str, &'static str, Vec<u64>, Vec<u64>, u64)> {
+    fn tensor(&self, py: Python<'_>) -> PyResult<Tensor> {
         let object = self.object()?;
         // One that another program wrote as bytes is all that there is to know about it.
         let file = if object.kind() == Kind::Tensor { None } else { Some(self.host(py)?) };

@@ -42,11 +42,11 @@ fn detached(
     done.map(|put| (put.version, put.size, put.way.name())).map_err(|error| raised(py, path, &error))
 }
 
-/// Puts `len` bytes at `address`, whose owner the caller keeps.
+/// Puts `size` bytes at `address`, whose owner the caller keeps.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "arguments of Python arrive as values")]
-pub fn put_bytes(py: Python<'_>, path: PathBuf, address: usize, len: usize, wishes: Wishes) -> PyResult<Answer> {
-    let bytes = Borrowed::new(address, len)?;
+pub fn put_bytes(py: Python<'_>, path: PathBuf, address: usize, size: usize, wishes: Wishes) -> PyResult<Answer> {
+    let bytes = Borrowed::new(address, size)?;
     detached(py, &path, wishes, |options| gpuvol_client::put_bytes(&path, bytes.as_slice(), options))
 }
 

@@ -64,7 +64,7 @@ pub fn stat(py: Python<'_>, path: PathBuf) -> PyResult<Option<Facts>> {
 /// A directory's entries, in byte order of their names.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "arguments of Python arrive as values")]
-pub fn list(py: Python<'_>, path: PathBuf) -> PyResult<Option<Vec<Facts>>> {
+pub fn entries(py: Python<'_>, path: PathBuf) -> PyResult<Option<Vec<Facts>>> {
     asked(py, &path, |volume, inside| Ok(volume.list(inside)?.iter().map(Facts::of).collect()))
 }
 
@@ -72,7 +72,7 @@ pub fn list(py: Python<'_>, path: PathBuf) -> PyResult<Option<Vec<Facts>>> {
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "arguments of Python arrive as values")]
 pub fn unlink(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-    Ok(asked(py, &path, |volume, inside| volume.unlink(inside))?.is_some())
+    Ok(asked(py, &path, Volume::unlink)?.is_some())
 }
 
 /// A volume's numbers as a Python dictionary; sizes in bytes.

@@ -108,6 +108,16 @@ impl Rig {
     }
 }
 
+impl Drop for Rig {
+    /// A test may leave publishes; a directory with mounts in it could not be removed.
+    fn drop(&mut self) {
+        let below = self.dir.path().to_str().unwrap();
+        for path in mounts().iter().filter_map(|line| line.split(' ').nth(4)).filter(|path| path.starts_with(below)) {
+            let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
 impl Running {
     pub async fn start(dir: &Path, flags: &[&str], hook: Hook) -> Self {
         let config = config(dir, flags);

@@ -8,7 +8,7 @@ use gpuvol_protocol::message::{Allocation, Attribute, Segment};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Record {
-    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
+    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
     pub fact: Option<Fact>,
 }
 
@@ -53,6 +53,9 @@ pub enum Fact {
     /// Ids up to this one were given out before the log was compacted.
     #[prost(uint64, tag = "19")]
     IdsUsed(u64),
+    /// A volume whose content was lost goes on empty, as its class allows.
+    #[prost(string, tag = "20")]
+    LossAccepted(String),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -181,6 +181,7 @@ impl Catalogue {
                 volume.spec.capacity = expanded.capacity;
                 volume.quota.capacity = expanded.capacity;
             }
+            Fact::LossAccepted(volume) => self.known(&volume)?.lost_ms = 0,
             Fact::DeviceBound(bound) => self.known(&bound.volume)?.device = bound.device,
             Fact::Published(publish) => {
                 self.publishes.insert(publish.publish.clone(), publish);

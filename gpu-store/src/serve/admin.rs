@@ -47,7 +47,8 @@ pub fn serve(node: &Arc<Node>, listener: &UnixListener) -> std::io::Result<()> {
 }
 
 fn converse(node: &Arc<Node>, stream: UnixStream) -> Result<(), FrameError> {
-    let mut channel = Channel::new(stream, Limits::default());
+    // Lists of publishes have no pages.
+    let mut channel = Channel::new(stream, Limits { max_frame: 16 * 1024 * 1024, ..Limits::default() });
     while let Some((request, fds)) = channel.receive::<AdminRequest>(None)? {
         let id = request.id;
         let answer = match request.op {
@@ -219,6 +220,7 @@ fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
         // Somebody may have published or deleted it while the keeper was asked.
         let checked = check_publish(&catalogue, &publish);
         let committed = checked
+            .and_then(|()| accept_loss(node, &mut catalogue, &publish.volume))
             .and_then(|()| if again { Ok(Garbage::default()) } else { catalogue.commit(Fact::Published(publish)) });
         match committed {
             Ok(garbage) => node.reap(garbage),
@@ -234,6 +236,15 @@ fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
     done()
 }
 
+/// A volume that may go on empty is an ordinary one from its next publish on.
+fn accept_loss(node: &Node, catalogue: &mut Catalogue, id: &str) -> Result<(), Fault> {
+    if catalogue.volume(id)?.lost_ms != 0 {
+        tracing::warn!(volume = id, "its content was lost; it goes on empty, as its class allows");
+        node.reap(catalogue.commit(Fact::LossAccepted(id.to_owned()))?);
+    }
+    Ok(())
+}
+
 fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> {
     let volume = catalogue.volume(&publish.volume)?;
     if volume.lost_ms != 0 && volume.spec.on_loss == i32::from(OnLoss::Fail) {
@@ -244,7 +255,8 @@ fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> 
         return Err(Fault::new(Code::ContentLost, message));
     }
     if let Some(same) = catalogue.publishes.get(&publish.publish) {
-        if same == publish {
+        // How the pod is called is for people: it makes no other publish.
+        if (Publish { pod: same.pod.clone(), ..publish.clone() }) == *same {
             return Ok(());
         }
         let message = format!(

@@ -10,7 +10,7 @@ use gpuvol_memory::memfd::verify_sealed;
 use gpuvol_memory::{HostMemory, Memory};
 use gpuvol_protocol::message::{
     Abort, Allocation, AllocationKind, Answer, Attribute, Create, Created, Done, INLINE_LIMIT, INLINE_SEGMENTS_LIMIT,
-    MAX_ALLOCATIONS, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_SEGMENTS, PutInline, Seal, Sealed, Segment, Tier,
+    Kind, MAX_ALLOCATIONS, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_SEGMENTS, PutInline, Seal, Sealed, Segment, Tier,
 };
 use gpuvol_protocol::types::{Bytes, size};
 use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath, TypeError};
@@ -30,6 +30,11 @@ use crate::node::{MAX_MEMORY, Node, internal, now_ms};
 const MAX_ATTRIBUTES_BYTES: usize = 64 * 1024;
 /// Most reservations of one lease at once.
 const MAX_RESERVATIONS: usize = 1024;
+
+/// An enum's value that this store does not know.
+fn unknown(path: &ObjectPath, what: &'static str, value: i32) -> Fault {
+    invalid(format!("{path}: {}", TypeError::Enum { what, value }))
+}
 
 fn invalid(message: impl Into<String>) -> Fault {
     Fault::new(Code::InvalidArgument, message)
@@ -68,14 +73,16 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
     let path = ObjectPath::new(create.path.as_slice())?;
     asker.may_write(&path)?;
     named(&path)?;
-    let tier = Tier::try_from(create.tier).map_err(|_| TypeError::Enum { what: "tier", value: create.tier })?;
+    let tier = Tier::try_from(create.tier).map_err(|_| unknown(&path, "tier", create.tier))?;
     if size(create.size)? == 0 {
         return Err(invalid(format!("{path}: an object of 0 bytes takes no memory; put it inline")));
     }
     let bytes = charge(tier, create.size);
     let device = match tier {
         Tier::Host => Vec::new(),
-        Tier::Gpu => DeviceUuid::try_from(create.device.as_slice())?.0.to_vec(),
+        Tier::Gpu => {
+            DeviceUuid::try_from(create.device.as_slice()).map_err(|e| invalid(format!("{path}: {e}")))?.0.to_vec()
+        }
     };
     if tier == Tier::Gpu {
         node.books().check_device(&device)?;
@@ -233,8 +240,7 @@ pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<
     };
     let path = ObjectPath::new(reservation.path.as_slice())?;
     asker.may_write(&path)?;
-    let kind = gpuvol_protocol::message::Kind::try_from(seal.kind)
-        .map_err(|_| TypeError::Enum { what: "kind", value: seal.kind })?;
+    let kind = Kind::try_from(seal.kind).map_err(|_| unknown(&path, "kind", seal.kind))?;
     check_attributes(&path, &seal.attributes)?;
     check_descriptors(node, &path, &reservation, &seal.allocations, &fds)?;
     let mut allocations: Vec<Allocation> = reservation.allocation.iter().cloned().collect();
@@ -352,8 +358,8 @@ fn check_descriptors(
         return Err(invalid(message));
     }
     for (allocation, fd) in claimed.iter().zip(fds) {
-        let kind = AllocationKind::try_from(allocation.kind)
-            .map_err(|_| TypeError::Enum { what: "allocation kind", value: allocation.kind })?;
+        let kind =
+            AllocationKind::try_from(allocation.kind).map_err(|_| unknown(path, "allocation kind", allocation.kind))?;
         match kind {
             AllocationKind::Memfd => check_memfd(path, allocation, fd)?,
             AllocationKind::CudaVmm => check_device_memory(node, path, reservation, allocation, fd)?,
@@ -476,8 +482,7 @@ pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInli
         return Err(invalid(format!("{path}: {len} bytes inline; {INLINE_LIMIT} are allowed")));
     }
     check_attributes(&path, &inline.attributes)?;
-    gpuvol_protocol::message::Kind::try_from(inline.kind)
-        .map_err(|_| TypeError::Enum { what: "kind", value: inline.kind })?;
+    Kind::try_from(inline.kind).map_err(|_| unknown(&path, "kind", inline.kind))?;
     loop {
         let mut catalogue = node.catalogue();
         catalogue.lease(asker.lease)?;

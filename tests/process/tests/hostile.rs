@@ -32,14 +32,15 @@ impl Ground {
         client.put_bytes(&path("warm"), b"x", &PutOptions::default()).unwrap();
         drop(client);
         node.wait_status("the end of the lease", |s| s.leases == 0 && s.connections == 0);
-        let fds = store_fds(&node);
+        // The status call's own connection closes in its own time.
+        let fds = (0..20).map(|_| store_fds(&node)).min().unwrap();
         Self { node, volume, fds }
     }
 
     /// Nothing is left of what the test's clients did.
     fn check(self) {
         self.node.wait_status("the end of the leases", |s| s.leases == 0 && s.connections == 0);
-        wait_for("the closing of descriptors", || store_fds(&self.node) == self.fds);
+        wait_for("the closing of descriptors", || store_fds(&self.node) <= self.fds);
         let client = self.volume.connect();
         let usage = client.usage().unwrap();
         assert_eq!((usage.used, usage.entries), (64, 1), "{usage:?}");
@@ -48,7 +49,7 @@ impl Ground {
 }
 
 fn store_fds(node: &TestNode) -> usize {
-    // A connection by /proc itself is not counted: the status call's admin connection may linger for a moment.
+    std::thread::sleep(Duration::from_millis(5));
     std::fs::read_dir(format!("/proc/{}/fd", node.store_pid())).unwrap().count()
 }
 
@@ -290,7 +291,7 @@ fn broken_frames_end_the_connection_and_nothing_else() {
     for frame in bytes {
         let mut hello = socket();
         hello.write_all(frame).unwrap();
-        let mut raw = RawClient::connect(&ground.volume.mount);
+        let raw = RawClient::connect(&ground.volume.mount);
         raw.channel.socket().try_clone().unwrap().write_all(frame).unwrap();
         if frame != [0, 0, 0, 0] {
             hello.shutdown(std::net::Shutdown::Write).unwrap();
@@ -303,6 +304,7 @@ fn broken_frames_end_the_connection_and_nothing_else() {
     assert!(RawClient::connect(&ground.volume.mount).is_connected());
     std::thread::sleep(Duration::from_secs(11));
     assert!(!stalled.is_connected());
+    drop(stalled);
     // Too many descriptors, and descriptors where none belong.
     let null = std::fs::File::open("/dev/null").unwrap();
     let mut raw = RawClient::connect(&ground.volume.mount);

@@ -98,7 +98,7 @@ class ContentLost(GpuvolError):
     """The volume's content is gone, by a reboot for example."""
 
 
-class Unavailable(GpuvolError, ConnectionError):
+class Unavailable(GpuvolError, ConnectionRefusedError):
     """No store answered in time."""
 
 

@@ -118,7 +118,7 @@ class Object:
 
         if copy:
             buffer = pa.allocate_buffer(self.size)
-            memoryview(buffer)[:] = self.bytes()
+            memoryview(buffer).cast("B")[:] = self.bytes()
         else:
             buffer = pa.foreign_buffer(self._native.address(), self.size, base=self._native)
         reader = pa.ipc.open_file(buffer)

@@ -51,7 +51,7 @@ class Exported:
 
 
 def view(address: int, size: int, owner: Any) -> memoryview:
-    """``size`` bytes at ``address``, read-only; ``owner`` lives while any slice of the view does."""
+    """``size`` bytes at ``address``, read-only; ``owner`` lives while a slice of the view does."""
     array = (ctypes.c_ubyte * size).from_address(address)
     array._owner = owner  # type: ignore[attr-defined]
     return memoryview(array).toreadonly().cast("B")

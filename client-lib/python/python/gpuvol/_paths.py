@@ -72,7 +72,7 @@ def stat(path: str | os.PathLike[str]) -> Entry:
 def ls(path: str | os.PathLike[str]) -> list[Entry]:
     """What is in a directory, by name."""
     text = os.fspath(path)
-    found = _native.list(text)
+    found = _native.entries(text)
     if found is None:
         return [_of_file(os.path.join(text, name)) for name in sorted(os.listdir(text))]
     return [entry(os.path.join(text, facts["name"]), facts) for facts in found]

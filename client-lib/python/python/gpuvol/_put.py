@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SERIES_KEY = b"gpuvol.series"
 
 _ACCEPTED = (
-    "a pyarrow Table or RecordBatch, a pandas DataFrame or Series, a polars DataFrame, a numpy array, "
-    "bytes, bytearray, memoryview, or anything with __arrow_c_stream__"
+    "a pyarrow Table or RecordBatch, a pandas DataFrame or Series, a polars DataFrame, "
+    "a numpy array, bytes, bytearray, memoryview, or anything with __arrow_c_stream__"
 )
 
 
@@ -31,7 +31,7 @@ class PutResult(NamedTuple):
     size: int
     """Bytes of content."""
     way: str
-    """``inline``, ``host copy``, ``upload`` to a GPU, or ``file`` where the path is on no volume."""
+    """``inline`` (small), ``host copy``, ``upload`` to a GPU, or ``file`` on no volume."""
 
 
 def put(

@@ -30,6 +30,10 @@ enum What {
     Reserve { path: String, size: u64 },
     /// Opens an object, says its checksum, and keeps it open.
     Open { path: String },
+    /// Puts device memory of the first GPU, and times it against a copy within the GPU.
+    GpuPut { path: String, size: u64, seed: u64 },
+    /// Opens an object in GPU memory, says how long that took with CUDA up, and its checksum.
+    GpuOpen { path: String },
     /// Puts small objects under a directory as fast as it can, `n0`, `n1`, …, saying each number.
     Stream { directory: String },
 }
@@ -65,6 +69,8 @@ fn main() {
             );
             stay();
         }
+        What::GpuPut { path: at, size, seed } => gpu::put(&volume, &at, size, seed),
+        What::GpuOpen { path: at } => gpu::open(&volume, &at),
         What::Stream { directory } => {
             for n in 0.. {
                 let at = path(&format!("{directory}/n{n}"));
@@ -72,6 +78,113 @@ fn main() {
                 say(&serde_json::json!({"n": n}));
             }
         }
+    }
+}
+
+mod gpu {
+    use gpuvol_client::layout::{DeviceBuffer, Dtype, TensorMeta};
+    use gpuvol_client::{OpenOptions, PutOptions, Volume};
+    use gpuvol_memory::cuda::DeviceCopy;
+    use gpuvol_memory::{Access, Allocation, CudaMemory, Mapping, Memory};
+
+    use super::{Duration, Instant, path, say, stay};
+
+    const CHUNK: usize = 256 << 20;
+
+    fn ms(start: Instant) -> f64 {
+        start.elapsed().as_secs_f64() * 1e3
+    }
+
+    fn median(mut times: Vec<f64>) -> f64 {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    }
+
+    /// Device memory with a pattern, and the CRC of it.
+    fn filled(memory: &CudaMemory, size: u64, seed: u64) -> (gpuvol_memory::CudaMapping, u32) {
+        let mut mapping = memory.create(size).unwrap().map(Access::ReadWrite).unwrap();
+        let mut chunk = gpuvol_process_tests::pattern(CHUNK as u64, seed);
+        let mut crc = crc32fast::Hasher::new();
+        let mut at = 0;
+        while at < size {
+            chunk[..8].copy_from_slice(&at.to_le_bytes());
+            let len = CHUNK.min(usize::try_from(size - at).unwrap());
+            mapping.copy_in(at, &chunk[..len]).unwrap();
+            crc.update(&chunk[..len]);
+            at += len as u64;
+        }
+        (mapping, crc.finalize())
+    }
+
+    pub fn put(volume: &Volume, at: &str, size: u64, seed: u64) {
+        let start = Instant::now();
+        let memory = CudaMemory::open_ordinal(0).unwrap();
+        let context = ms(start);
+        let (source, crc) = filled(&memory, size, seed);
+        let data = DeviceBuffer { address: source.address(), len: size };
+        let meta = TensorMeta::new(Dtype::U8, vec![size]);
+        // The copy that a put cannot do without, into memory that is there already.
+        let mut target = memory.create(size).unwrap().map(Access::ReadWrite).unwrap();
+        let copy = [DeviceCopy { source: source.address(), offset: 0, len: size }];
+        let copies = (0..9).map(|_| {
+            let start = Instant::now();
+            target.copy_device_batch(&copy, None).unwrap();
+            ms(start)
+        });
+        let copy_ms = median(copies.collect());
+        drop(target);
+        let mut way = "";
+        let puts = (0..9).map(|_| {
+            let start = Instant::now();
+            way = volume
+                .put_device_tensor(&path(at), &meta, data, memory.uuid(), &PutOptions::default())
+                .unwrap()
+                .way
+                .name();
+            let took = ms(start);
+            // The replaced version is freed in the background: not in the next one's time.
+            std::thread::sleep(Duration::from_millis(100));
+            took
+        });
+        let put_ms = median(puts.collect());
+        say(
+            &serde_json::json!({"way": way, "crc": crc, "context_ms": context, "copy_ms": copy_ms, "put_ms": put_ms, "of_copy_rate": copy_ms / put_ms}),
+        );
+        stay();
+    }
+
+    pub fn open(volume: &Volume, at: &str) {
+        let start = Instant::now();
+        let memory = CudaMemory::open_ordinal(0).unwrap();
+        memory.memory_info().unwrap();
+        let context = ms(start);
+        let times = (0..9).map(|_| {
+            let start = Instant::now();
+            let object = volume.open(&path(at), &OpenOptions::default()).unwrap();
+            let tensor = object.device_tensor().unwrap();
+            assert!(tensor.1.address != 0);
+            ms(start)
+        });
+        let times: Vec<f64> = times.collect();
+        let first = times[0];
+        let object = volume.open(&path(at), &OpenOptions::default()).unwrap();
+        let tensor = object.device_tensor().unwrap();
+        let size = tensor.1.len;
+        let offset = tensor.1.address - tensor.mapping().address();
+        let mut crc = crc32fast::Hasher::new();
+        let mut chunk = vec![0; CHUNK];
+        let mut at = 0;
+        while at < size {
+            let len = CHUNK.min(usize::try_from(size - at).unwrap());
+            tensor.mapping().copy_out(offset + at, &mut chunk[..len]).unwrap();
+            crc.update(&chunk[..len]);
+            at += len as u64;
+        }
+        let uid = rustix::process::getuid().as_raw();
+        say(
+            &serde_json::json!({"way": object.way().name(), "crc": crc.finalize(), "size": size, "uid": uid, "pid": std::process::id(), "context_ms": context, "first_open_ms": first, "open_ms": median(times)}),
+        );
+        stay();
     }
 }
 
