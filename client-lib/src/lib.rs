@@ -20,6 +20,7 @@ pub mod layout;
 mod locate;
 mod mapping;
 mod open;
+mod placed;
 mod put;
 mod session;
 mod volume;

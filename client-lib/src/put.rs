@@ -6,21 +6,18 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use gpuvol_memory::cuda::DeviceCopy;
-use gpuvol_memory::{Access, Allocation as _, CudaMapping, HostAllocation, HostMemory, Mapping as _, Memory as _};
+use gpuvol_memory::{Access, Allocation as _, CudaMapping, HostMemory, Mapping as _, Memory as _};
 use gpuvol_protocol::ObjectPath;
 use gpuvol_protocol::message::{
     Abort, Allocation, AllocationKind, Answer, Attribute, Create, Kind, Op, PutInline, Seal, Segment, Tier,
 };
 
 use crate::error::{Error, Result};
-use crate::layout::{
-    ALIGNMENT, DeviceBuffer, DeviceTable, FilePlan, Piece, TensorMeta, plan_device, plan_host, plan_tensor,
-};
+use crate::layout::{DeviceBuffer, DeviceTable, FilePlan, Piece, TensorMeta, plan_device, plan_host, plan_tensor};
 use crate::mapping::device_memory;
+use crate::placed::PlacedPlan;
 use crate::volume::Volume;
 
-/// Metadata beyond this many bytes goes into memory of its own instead of travelling inline.
-const INLINE_META: u64 = 256 * 1024;
 /// The attribute that names a tensor's dtype where `.npy` cannot.
 pub const TENSOR_ATTRIBUTE: &str = "gpuvol.tensor";
 
@@ -239,20 +236,24 @@ impl Volume {
         let memory = device_memory(&path.to_string(), &device)?;
         let meta = placed.meta_memory(path)?;
         let meta_len = meta.as_ref().map_or(placed.meta_len, gpuvol_memory::Allocation::len);
-        let (reservation, _) = self.reserve(path, placed.body_len.saturating_add(meta_len), Tier::Gpu, &device)?;
-        let allocation = memory.create(placed.body_len).map_err(|error| match memory.memory_info() {
+        // What it will take of the quota, exactly: whole granules of the GPU, and the metadata.
+        let takes = placed.device_len().next_multiple_of(memory.granularity()).saturating_add(meta_len);
+        let (reservation, _) = self.reserve(path, takes, Tier::Gpu, &device)?;
+        let allocation = memory.create(placed.device_len()).map_err(|error| match memory.memory_info() {
             Ok(info) if error.is_out_of_memory() => Error::DeviceFull {
                 path: path.to_string(),
                 volume: self.id(),
                 device: gpuvol_protocol::DeviceUuid(device).to_string(),
-                need: placed.body_len,
+                need: placed.device_len(),
                 free: info.free,
                 total: info.total,
             },
             _ => Error::memory(path)(error),
         })?;
         let mut mapping = allocation.map(Access::ReadWrite).map_err(Error::memory(path))?;
+        placed.clear_padding(&mut mapping, options.stream).map_err(Error::memory(path))?;
         copy(&mut mapping, &placed.jobs).map_err(Error::memory(path))?;
+        mapping.synchronize(options.stream).map_err(Error::memory(path))?;
         drop(mapping);
         let fd = allocation.export().map_err(Error::memory(path))?;
         let mut allocations = vec![Allocation {
@@ -275,7 +276,7 @@ impl Volume {
             reservation: reservation.id,
             kind: kind.into(),
             allocations,
-            segments: placed.segments(plan, meta.is_some()),
+            segments: placed.segments(meta.is_some()),
             attributes,
             exclusive: options.exclusive,
         };
@@ -340,68 +341,6 @@ impl Drop for Reservation<'_> {
             // If this fails too, the store takes it back when this client's lease ends.
             let _ = self.volume.session().call(Op::Abort(Abort { reservation: self.id }), &[]);
         }
-    }
-}
-
-/// A plan whose bodies have places in one allocation.
-struct PlacedPlan<'p, B> {
-    /// Offset in the allocation, and what goes there.
-    jobs: Vec<(u64, &'p B)>,
-    body_len: u64,
-    meta: Vec<&'p [u8]>,
-    meta_len: u64,
-}
-
-impl<'p, B> PlacedPlan<'p, B> {
-    fn new(plan: &'p FilePlan<B>) -> Self {
-        let mut placed = Self { jobs: Vec::new(), body_len: 0, meta: Vec::new(), meta_len: 0 };
-        for piece in &plan.pieces {
-            match piece {
-                Piece::Meta { bytes, .. } => {
-                    placed.meta.push(bytes);
-                    placed.meta_len += bytes.len() as u64;
-                }
-                Piece::Body { source, len, .. } => {
-                    let offset = placed.body_len.next_multiple_of(ALIGNMENT);
-                    placed.jobs.push((offset, source));
-                    placed.body_len = offset + len;
-                }
-            }
-        }
-        placed
-    }
-
-    /// Memory for metadata that is too large to travel inline.
-    fn meta_memory(&self, path: &ObjectPath) -> Result<Option<HostAllocation>> {
-        if self.meta_len <= INLINE_META && self.meta.len() < gpuvol_protocol::message::MAX_SEGMENTS / 2 {
-            return Ok(None);
-        }
-        let page = HostMemory.granularity();
-        let memory = HostMemory.create(self.meta_len.next_multiple_of(page)).map_err(Error::memory(path))?;
-        memory.write_at(0, &self.meta.concat()).map_err(Error::memory(path))?;
-        memory.seal().map_err(Error::memory(path))?;
-        Ok(Some(memory))
-    }
-
-    fn segments(&self, plan: &FilePlan<B>, meta_in_memory: bool) -> Vec<Segment> {
-        let mut offsets = self.jobs.iter().map(|(offset, _)| *offset);
-        let mut meta_at = 0;
-        let segment = |piece: &Piece<B>| match piece {
-            Piece::Body { len, .. } => {
-                Segment { allocation: 0, offset: offsets.next().unwrap_or(0), len: *len, inline: Vec::new() }
-            }
-            Piece::Meta { bytes, .. } => {
-                let len = bytes.len() as u64;
-                let offset = meta_at;
-                meta_at += len;
-                if meta_in_memory {
-                    Segment { allocation: 1, offset, len, inline: Vec::new() }
-                } else {
-                    Segment { allocation: 0, offset: 0, len, inline: bytes.clone() }
-                }
-            }
-        };
-        plan.pieces.iter().map(segment).collect()
     }
 }
 

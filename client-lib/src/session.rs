@@ -20,8 +20,6 @@ use crate::error::{Error, Result};
 
 /// How long a call waits for a store that is being replaced, unless told otherwise.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the store may think about one request; it prefaults memory for large ones.
-const ANSWER: Duration = Duration::from_secs(120);
 /// Idle connections that are kept.
 const IDLE: usize = 4;
 /// Holds that are let go of in one request.
@@ -158,7 +156,7 @@ impl Session {
         };
         channel.send(request, fds)?;
         let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
-        let (reply, fds) = channel.receive::<Reply>(Some(ANSWER))?.ok_or_else(closed)?;
+        let (reply, fds) = channel.receive::<Reply>(Some(self.patience(request)))?.ok_or_else(closed)?;
         if matches!(&reply.answer, Some(Answer::Fault(fault)) if fault.code() == Code::LeaseEnded) {
             return Err(CallError::LeaseEnded);
         }
@@ -171,6 +169,18 @@ impl Session {
             Some(answer) if reply.id == request.id => Ok((answer, fds)),
             _ => Err(CallError::Refused(Fault::new(Code::Protocol, "the store's reply is not to this request"))),
         }
+    }
+
+    /// How long the store may think about a request: it waits for a path where it is asked to, and makes every page of
+    /// large host memory, which takes about half a second for each GiB.
+    fn patience(&self, request: &Request) -> Duration {
+        const GIB: u64 = 1 << 30;
+        self.deadline
+            + match &request.op {
+                Some(Op::Create(create)) => Duration::from_secs(2 * create.size.div_ceil(GIB).min(86_400)),
+                Some(Op::Open(open)) => Duration::from_millis(open.wait_ms),
+                _ => Duration::ZERO,
+            }
     }
 
     /// Lets go of a hold: now where a connection is idle, else with the next request.

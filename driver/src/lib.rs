@@ -10,6 +10,7 @@ pub mod config;
 pub mod controller;
 pub mod csi;
 pub mod deadline;
+pub mod dev;
 pub mod identity;
 pub mod listener;
 pub mod logging;

@@ -51,7 +51,11 @@ impl Cp {
         let copying = Copying { recursive: self.recursive, no_clobber: self.no_clobber, keep_going: true };
         each(&self.src, |path| {
             let from = Location::of(path)?;
-            let to = dest.clone().target(path.file_name())?;
+            // What has no name of its own, as `.` and `/`, is copied into the destination itself.
+            let to = match path.file_name() {
+                Some(name) => dest.clone().target(Some(name))?,
+                None => dest.clone(),
+            };
             refuse_same(&from, &to)?;
             copying.copy(&from, &to)
         })

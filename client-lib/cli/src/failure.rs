@@ -1,6 +1,6 @@
 //! What went wrong, as lines on standard error and an exit code.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -154,7 +154,8 @@ pub fn note(message: &str) {
 
 fn say(label: &str, color: AnsiColor, message: &str) {
     let style = Style::new().fg_color(Some(color.into())).bold();
-    anstream::eprintln!("{style}{label}:{style:#} {}", shown_message(message));
+    // Where nobody takes it there is nobody to tell.
+    let _ = writeln!(anstream::stderr(), "{style}{label}:{style:#} {}", shown_message(message));
 }
 
 /// The error's message and those of its causes, less what an earlier line has said already.

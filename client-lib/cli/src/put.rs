@@ -83,6 +83,10 @@ impl Put {
     pub fn run(self) -> Result<()> {
         let from_stdin = self.src == Path::new("-");
         let name = if from_stdin { None } else { self.src.file_name() };
+        if !from_stdin && matches!(Location::of(&self.src)?.place, Place::Volume(..)) {
+            let what = "is on a gpu-volume; `gpuvol cp` copies from there";
+            return Err(Failure::path(&self.src, Code::InvalidArgument, what));
+        }
         let target = Location::of(&self.dest)?.target(name)?;
         let mut options =
             PutOptions { exclusive: self.no_clobber, attributes: self.attribute.clone(), ..PutOptions::default() };

@@ -198,7 +198,8 @@ pub enum Op {
 pub struct Create {
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
-    /// Bytes.
+    /// Bytes: of content on the host tier; on the GPU tier what allocations, in whole granules, and inline segments will
+    /// take together.
     #[prost(uint64, tag = "2")]
     pub size: u64,
     #[prost(enumeration = "Tier", tag = "3")]
@@ -354,7 +355,7 @@ pub enum Answer {
 pub struct Created {
     #[prost(uint64, tag = "1")]
     pub reservation: u64,
-    /// Bytes of quota taken, rounded up to the tier's granularity.
+    /// Bytes of quota taken; on the host tier rounded up to pages.
     #[prost(uint64, tag = "2")]
     pub reserved: u64,
 }

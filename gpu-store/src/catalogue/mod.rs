@@ -12,3 +12,6 @@ pub mod slab;
 pub mod state;
 pub mod tree;
 pub mod volume;
+
+#[cfg(test)]
+mod replay_tests;

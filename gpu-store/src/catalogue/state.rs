@@ -367,7 +367,7 @@ impl Catalogue {
     }
 
     /// The facts that make this state from nothing.
-    fn facts(&self) -> Vec<Fact> {
+    pub fn facts(&self) -> Vec<Fact> {
         let mut facts = vec![Fact::IdsUsed(self.next_id.saturating_sub(1))];
         for volume in self.volumes.values() {
             facts.push(Fact::VolumeCreated(VolumeCreated {

@@ -4,7 +4,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use gpuvol_protocol::message::{Answer, Create, Created, Hello, MAGIC, Op, Reply, Request, Tier, Welcome};
+use gpuvol_protocol::message::{
+    Answer, Create, Created, Hello, MAGIC, Op, Reply, Request, Seal, Segment, Tier, Welcome,
+};
 use gpuvol_protocol::{Channel, Fault, Limits, Version};
 
 #[derive(Debug)]
@@ -58,6 +60,12 @@ impl RawClient {
         let request = Request { id: u64::MAX, released: vec![], op: Some(Op::Ping(Default::default())) };
         self.channel.send(&request, &[]).is_ok()
             && matches!(self.channel.receive::<Reply>(Some(super::node::DEADLINE)), Ok(Some(_)))
+    }
+
+    /// Seals a reservation whose memory is `size` bytes of content.
+    pub fn seal(&mut self, reservation: u64, size: u64) -> Result<(), Fault> {
+        let segments = vec![Segment { len: size, ..Segment::default() }];
+        self.call(Op::Seal(Seal { reservation, segments, ..Seal::default() }), &[]).map(|_| ())
     }
 
     pub fn reserve(&mut self, path: &str, size: u64) -> Result<(Created, OwnedFd), Fault> {

@@ -8,7 +8,7 @@ use gpuvol_protocol::admin::{AdminAnswer, AdminOp, AdminReply, AdminRequest, Lis
 use gpuvol_protocol::{Channel, FrameError, Limits};
 
 /// A store that does not answer by then is stuck.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(5);
 /// Most pages of volumes that are asked for.
 const PAGES: usize = 1000;
 

@@ -1,6 +1,7 @@
 //! The volume that a path is on: does its store answer, is there room, can its GPU be seen.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gpuvol_client::{Code, DeviceUuid, Place, Usage, Volume, locate, volume_at};
 use gpuvol_memory::cuda::visible_devices;
@@ -11,6 +12,8 @@ use crate::mounts;
 use crate::text::human_size;
 
 const AREA: &str = "volume";
+/// A store answers in less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Of the path; without one of the working directory, and where that is on none, of all that are mounted.
 pub fn checks(path: Option<&Path>) -> Vec<Check> {
@@ -38,14 +41,15 @@ fn one(path: &Path) -> Vec<Check> {
             return vec![Check::fail(AREA, "mount", error.to_string(), "give a path that a volume can have")];
         }
     };
-    let answered = volume_at(path).and_then(|found| match found {
-        Some((volume, _)) => volume.usage().map(|usage| Some((volume, usage))),
-        None => Ok(None),
-    });
-    match answered {
-        Ok(Some((volume, usage))) => answers(&mount, &volume, &usage),
-        Ok(None) => vec![Check::fail(AREA, "mount", "its socket has just gone", "try again")],
-        Err(error) => {
+    match ask(path) {
+        Some(Ok(Some((volume, usage)))) => answers(&mount, &volume, &usage),
+        Some(Ok(None)) => vec![Check::fail(AREA, "mount", "its socket has just gone", "try again")],
+        None => {
+            let message = format!("{}: the store takes connections and does not answer", shown_path(&mount));
+            let next = "look at gpuvol-store of this node: stopped, or without CPU? The keeper has the content, so it may be restarted";
+            vec![Check::fail(AREA, "store", message, next)]
+        }
+        Some(Err(error)) => {
             let next = match error.code() {
                 Code::Unavailable => {
                     "look at the pod gpuvol-store of this node: kubectl -n gpuvol get pods -o wide; it comes back by itself after a restart"
@@ -56,6 +60,23 @@ fn one(path: &Path) -> Vec<Check> {
             vec![Check::fail(AREA, "store", format!("{}: {error}", shown_path(&mount)), next)]
         }
     }
+}
+
+type Answered = gpuvol_client::Result<Option<(Volume, Usage)>>;
+
+/// Asks on a thread of its own, which is left behind where the store is stuck: `None`.
+fn ask(path: &Path) -> Option<Answered> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || {
+        let answered = volume_at(&path).and_then(|found| match found {
+            Some((volume, _)) => volume.usage().map(|usage| Some((volume, usage))),
+            None => Ok(None),
+        });
+        // Nobody listens any more where this took too long.
+        let _ = sender.send(answered);
+    });
+    receiver.recv_timeout(PATIENCE).ok()
 }
 
 fn answers(mount: &Path, volume: &Volume, usage: &Usage) -> Vec<Check> {

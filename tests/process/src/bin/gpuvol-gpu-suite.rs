@@ -168,7 +168,7 @@ fn freeing(size: u64) -> Value {
     assert!(held + size <= before + 64 * MIB, "memory was freed under an open object");
     let mut head = [0; 16];
     tensor.mapping().copy_out(0, &mut head).unwrap();
-    assert_eq!(client.usage().unwrap().pinned, size);
+    assert!((size..size + MIB).contains(&client.usage().unwrap().pinned));
     drop((object, tensor));
     let start = Instant::now();
     while free() + 64 * MIB < before && start.elapsed() < Duration::from_secs(10) {

@@ -28,6 +28,10 @@ enum What {
     Put { path: String, size: u64, seed: u64 },
     /// Reserves and fills memory, and never seals it.
     Reserve { path: String, size: u64 },
+    /// Puts bytes piece by piece, never having more than one piece in memory of its own.
+    PutPieces { path: String, size: u64, seed: u64 },
+    /// Opens an object and reads it where it is.
+    ReadPieces { path: String },
     /// Opens an object, says its checksum, and keeps it open.
     Open { path: String },
     /// Puts device memory of the first GPU, and times it against a copy within the GPU.
@@ -61,12 +65,33 @@ fn main() {
         What::Open { path: at } => {
             let start = Instant::now();
             let options = OpenOptions { wait: Duration::from_secs(10), ..OpenOptions::default() };
-            let object = volume.open(&path(&at), &options).expect("open");
+            let object = or_end(volume.open(&path(&at), &options));
             let seconds = start.elapsed().as_secs_f64();
-            let bytes = object.bytes().expect("bytes");
+            let bytes = or_end(object.bytes());
             say(
                 &serde_json::json!({"size": object.size(), "way": object.way().name(), "sha256": checksum(&bytes), "seconds": seconds}),
             );
+            stay();
+        }
+        What::PutPieces { path: at, size, seed } => {
+            let mut raw = RawClient::connect(&flags.mount);
+            let (created, memory) = raw.reserve(&at, size).expect("reserve");
+            let memory = std::fs::File::from(memory);
+            let piece = pattern(8 << 20, seed);
+            let mut crc = crc32fast::Hasher::new();
+            for offset in (0..size).step_by(piece.len()) {
+                memory.write_all_at(&piece, offset).expect("fill");
+                crc.update(&piece);
+            }
+            drop(memory);
+            raw.seal(created.reservation, size).expect("seal");
+            say(&serde_json::json!({"crc": crc.finalize()}));
+            stay();
+        }
+        What::ReadPieces { path: at } => {
+            let object = or_end(volume.open(&path(&at), &OpenOptions::default()));
+            let bytes = or_end(object.bytes());
+            say(&serde_json::json!({"size": object.size(), "crc": crc32fast::hash(&bytes)}));
             stay();
         }
         What::GpuPut { path: at, size, seed } => gpu::put(&volume, &at, size, seed),
@@ -87,7 +112,7 @@ mod gpu {
     use gpuvol_memory::cuda::DeviceCopy;
     use gpuvol_memory::{Access, Allocation, CudaMemory, Mapping, Memory};
 
-    use super::{Duration, Instant, path, say, stay};
+    use super::{Duration, Instant, end, or_end, path, say, stay};
 
     const CHUNK: usize = 256 << 20;
 
@@ -136,9 +161,7 @@ mod gpu {
         let mut way = "";
         let puts = (0..9).map(|_| {
             let start = Instant::now();
-            way = volume
-                .put_device_tensor(&path(at), &meta, data, memory.uuid(), &PutOptions::default())
-                .unwrap()
+            way = or_end(volume.put_device_tensor(&path(at), &meta, data, memory.uuid(), &PutOptions::default()))
                 .way
                 .name();
             let took = ms(start);
@@ -160,15 +183,15 @@ mod gpu {
         let context = ms(start);
         let times = (0..9).map(|_| {
             let start = Instant::now();
-            let object = volume.open(&path(at), &OpenOptions::default()).unwrap();
-            let tensor = object.device_tensor().unwrap();
+            let object = or_end(volume.open(&path(at), &OpenOptions::default()));
+            let tensor = or_end(object.device_tensor());
             assert!(tensor.1.address != 0);
             ms(start)
         });
         let times: Vec<f64> = times.collect();
         let first = times[0];
-        let object = volume.open(&path(at), &OpenOptions::default()).unwrap();
-        let tensor = object.device_tensor().unwrap();
+        let object = or_end(volume.open(&path(at), &OpenOptions::default()));
+        let tensor = or_end(object.device_tensor());
         let size = tensor.1.len;
         let offset = tensor.1.address - tensor.mapping().address();
         let mut crc = crc32fast::Hasher::new();
@@ -176,7 +199,9 @@ mod gpu {
         let mut at = 0;
         while at < size {
             let len = CHUNK.min(usize::try_from(size - at).unwrap());
-            tensor.mapping().copy_out(offset + at, &mut chunk[..len]).unwrap();
+            if let Err(error) = tensor.mapping().copy_out(offset + at, &mut chunk[..len]) {
+                end(&error);
+            }
             crc.update(&chunk[..len]);
             at += len as u64;
         }
@@ -193,6 +218,16 @@ fn say(line: &serde_json::Value) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").unwrap();
     out.flush().unwrap();
+}
+
+/// The message that a user would see, and an end.
+fn or_end<T>(result: gpuvol_client::Result<T>) -> T {
+    result.unwrap_or_else(|error| end(&error))
+}
+
+fn end(error: &dyn std::error::Error) -> ! {
+    eprintln!("{error}");
+    std::process::exit(1)
 }
 
 /// Until the parent closes our input, or kills us.

@@ -15,7 +15,14 @@ use gpuvol_protocol::{Channel, Limits};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub const MIB: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Arguments of mixed types.
+macro_rules! args {
+    ($($argument:expr),* $(,)?) => { vec![$(std::ffi::OsString::from($argument)),*] };
+}
+pub(crate) use args;
 
 /// Ends its processes, by their ids, when dropped.
 pub struct Node {
@@ -67,6 +74,12 @@ impl Node {
 
     pub fn kill_store(&mut self) {
         end(self.processes.pop().unwrap());
+    }
+
+    /// It is there, and does nothing.
+    pub fn stop_store(&self) {
+        let pid = rustix::process::Pid::from_child(self.processes.last().unwrap());
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     }
 
     pub fn admin(&self, op: AdminOp, fds: &[BorrowedFd<'_>]) -> AdminAnswer {
@@ -164,6 +177,13 @@ impl Ran {
         assert_eq!(self.0.status.code(), Some(code), "{error}");
         assert!(code == 2 || error.starts_with("gpuvol: "), "{error}");
         error
+    }
+
+    /// Failed, and said so in its report only.
+    #[track_caller]
+    pub fn fails_quietly(self) {
+        assert_eq!(self.0.status.code(), Some(1), "{}", self.err());
+        assert_eq!(self.err(), "");
     }
 
     pub fn err(&self) -> String {
