@@ -1,9 +1,8 @@
-"""Stage 2 of the demo: join flights with weather and planes, derive features, drop what is missing."""
-
-import pandas as pd
-from handover import Handover
+"""Stage 2 of the demo: join flights with weather and planes, derive features, drop gaps."""
 
 import flights
+import pandas as pd
+from handover import Handover
 
 LATE = 15  # minutes
 

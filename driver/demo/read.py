@@ -1,8 +1,7 @@
 """Stage 1 of the demo: read a year of flights from CSV, and hand the table on."""
 
-from handover import Handover
-
 import flights
+from handover import Handover
 
 
 def main() -> None:

@@ -19,7 +19,9 @@ def main() -> None:
     model = HistGradientBoostingClassifier(categorical_features="from_dtype", random_state=0)
     model.fit(known_train, late_train)
     score = roc_auc_score(late_test, model.predict_proba(known_test)[:, 1])
-    print(json.dumps({"stage": "train", "rows": len(table), "roc_auc": round(score, 4)}), flush=True)
+    print(
+        json.dumps({"stage": "train", "rows": len(table), "roc_auc": round(score, 4)}), flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -103,21 +103,17 @@ impl Books<'_> {
 
     /// Does the node have this GPU (any GPU, where `device` is empty)?
     pub fn check_device(&self, device: &[u8]) -> Result<(), Fault> {
-        let devices = self.inventory.devices();
-        if devices.is_empty() {
+        let present = self.inventory.present();
+        if present.is_empty() {
             let why = self.inventory.missing().unwrap_or("NVML lists none");
             let message = format!("this node has no GPU for a volume of tier gpu ({why}); use tier host here");
             return Err(Fault::new(Code::OutOfMemory, message));
         }
-        if device.is_empty() || devices.iter().any(|d| d.uuid == device) {
+        if device.is_empty() || present.iter().any(|uuid| uuid.0 == device) {
             return Ok(());
         }
         let asked = DeviceUuid::try_from(device).map_or_else(|e| e.to_string(), |uuid| uuid.to_string());
-        let here: Vec<String> = devices
-            .iter()
-            .filter_map(|d| DeviceUuid::try_from(d.uuid.as_slice()).ok())
-            .map(|u| u.to_string())
-            .collect();
+        let here: Vec<String> = present.iter().map(DeviceUuid::to_string).collect();
         let message = format!("this node has no GPU {asked}; it has {}", here.join(", "));
         Err(Fault::new(Code::DeviceUnknown, message))
     }

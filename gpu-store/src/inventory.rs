@@ -13,6 +13,8 @@ use nvml_wrapper::error::NvmlError;
 #[derive(Debug)]
 pub struct Inventory {
     nvml: Result<Nvml, String>,
+    /// The GPUs there were at the start: they do not change while the store runs, and asking takes half a millisecond.
+    present: Vec<DeviceUuid>,
 }
 
 impl Inventory {
@@ -20,7 +22,16 @@ impl Inventory {
         let library = std::env::var_os("GPUVOL_LIBNVML");
         let name = library.as_deref().unwrap_or(OsStr::new("libnvidia-ml.so.1"));
         let nvml = Nvml::builder().lib_path(name).init();
-        Self { nvml: nvml.map_err(|e| format!("no GPU inventory: NVML ({}) says: {e}", name.display())) }
+        let nvml = nvml.map_err(|e| format!("no GPU inventory: NVML ({}) says: {e}", name.display()));
+        let mut inventory = Self { nvml, present: Vec::new() };
+        let found = inventory.devices();
+        inventory.present = found.iter().filter_map(|d| DeviceUuid::try_from(d.uuid.as_slice()).ok()).collect();
+        inventory
+    }
+
+    /// The GPUs of this node.
+    pub fn present(&self) -> &[DeviceUuid] {
+        &self.present
     }
 
     /// Every GPU, with what is free on it now. Empty where there is no inventory.
@@ -28,11 +39,6 @@ impl Inventory {
         let Ok(nvml) = &self.nvml else { return Vec::new() };
         let count = nvml.device_count().unwrap_or(0);
         (0..count).filter_map(|index| device(nvml, index).ok()).collect()
-    }
-
-    /// One GPU.
-    pub fn device(&self, uuid: &[u8]) -> Option<Device> {
-        self.devices().into_iter().find(|d| d.uuid == uuid)
     }
 
     /// Why there is no inventory.

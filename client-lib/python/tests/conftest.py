@@ -12,7 +12,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from hypothesis import settings
 from node import Node
+
+settings.register_profile("here", database=None)
+settings.load_profile("here")
 
 _numbers = itertools.count()
 

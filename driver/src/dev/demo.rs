@@ -17,7 +17,7 @@ use super::namespace::{self, Isolation};
 use super::python::Python;
 use super::sweep::left_of;
 use super::{Error, Result, table};
-use measure::Outcome;
+pub use measure::{Hop, Outcome};
 use site::Site;
 
 /// What the demo was asked for.

@@ -75,6 +75,8 @@ pub enum Error {
     Stage { stage: String, via: String, status: String, output: String },
     #[error("stage {stage} by {via} printed no measurement that could be read: {what}")]
     Measurement { stage: String, via: String, what: String },
+    #[error("the classifier's score depends on the way by which its input came; one of the ways changes the data")]
+    Scores,
     #[error("cannot {doing}")]
     System { doing: &'static str, source: io::Error },
     #[error("interrupted")]

@@ -81,11 +81,9 @@ pub fn enter(user: bool) -> io::Result<()> {
 }
 
 /// A stage's view: this process sees `data` at [`DATA`], and an empty directory at each of `hidden` and at `/dev/shm`.
-/// `scratch` is a directory for the new root to be on, which is best one of the hidden.
-pub fn stage_root(data: &Path, hidden: &[PathBuf], scratch: &Path) -> io::Result<()> {
-    tmpfs(scratch, c"mode=755,size=1m")?;
-    let root = scratch.join("root");
-    fs::create_dir(&root)?;
+/// `root` is a directory for the new root to be mounted on, which is best one of the hidden.
+pub fn stage_root(data: &Path, hidden: &[PathBuf], root: &Path) -> io::Result<()> {
+    tmpfs(root, c"mode=755,size=1m")?;
     for entry in fs::read_dir("/")? {
         let entry = entry?;
         let (from, to) = (entry.path(), root.join(entry.file_name()));
@@ -108,17 +106,17 @@ pub fn stage_root(data: &Path, hidden: &[PathBuf], scratch: &Path) -> io::Result
             Err(e) => return Err(named_path("bind", &from)(e)),
         }
     }
-    let at = below(&root, Path::new(DATA));
+    let at = below(root, Path::new(DATA));
     fs::create_dir(&at)?;
     mount_bind_recursive(data, &at).map_err(named_path("bind", data))?;
     for directory in hidden {
-        tmpfs(&below(&root, directory), c"mode=755,size=1m")?;
+        tmpfs(&below(root, directory), c"mode=755,size=1m")?;
     }
-    let shared = below(&root, Path::new("/dev/shm"));
+    let shared = below(root, Path::new("/dev/shm"));
     if shared.is_dir() {
         tmpfs(&shared, c"mode=1777")?;
     }
-    change_root(&root)
+    change_root(root)
 }
 
 fn below(root: &Path, path: &Path) -> PathBuf {
@@ -127,7 +125,6 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// By pivot_root, which leaves nothing of the old root; by chroot where the root is not a mount (an initial ramdisk).
 fn change_root(root: &Path) -> io::Result<()> {
-    mount_bind_recursive(root, root).map_err(named_path("bind", root))?;
     rustix::process::chdir(root)?;
     match rustix::process::pivot_root(".", ".") {
         // The old root is on top of the new one now.

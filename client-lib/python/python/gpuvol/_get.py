@@ -39,8 +39,9 @@ def get(
 
     ``as_``: ``"arrow"``, ``"pandas"``, ``"polars"``, ``"numpy"`` or ``"bytes"`` (those of any
     kind of object, as a file would have them). For pandas, columns of numbers without nulls stay
-    views, which pandas refuses to write in place; strings, nulls in numbers and booleans are
-    copied, because pandas stores them otherwise.
+    views, and so do strings from pandas 3 on; numbers with nulls, booleans and categories are
+    copied, because pandas stores them otherwise. pandas refuses to write into a view
+    ("assignment destination is read-only"): assign whole columns, or get a ``copy``.
 
     ``wait``: seconds to wait for the path. ``columns``: only these columns of a table. ``copy``:
     memory of your own that you can write to (``bytes`` for bytes).

@@ -48,7 +48,7 @@ def put(
     volume's memory; ``obj`` may be changed as soon as this returns.
 
     * Tables become Arrow IPC files. Of pandas objects the index, the columns' names and the
-      dtypes are kept.
+      dtypes are kept; a NaN becomes a null, as in ``pyarrow.Table.from_pandas``.
     * numpy arrays become ``.npy`` files, in C or in Fortran order as they are; an array that is
       contiguous in neither is first copied into C order.
     * bytes, bytearray and memoryview stay bytes.

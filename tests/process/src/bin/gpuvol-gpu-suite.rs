@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     // Before this process has a context of its own: nobody but the store is there.
     suite.case("an idle store uses no GPU memory", idle_store);
     suite.case("put, kill, open elsewhere", || large_object(size));
+    suite.case("steps of a put", || steps(size));
     suite.case("opening does not depend on size", open_sizes);
     suite.case("the last lease gives the memory back", || freeing(size));
     suite.case("tables go up, across and down", tables);
@@ -102,7 +103,7 @@ fn large_object(size: u64) -> Value {
     producer.kill();
     assert_eq!(compute_processes(), 0, "no CUDA process is alive");
     let mut opens = Vec::new();
-    let namespaces: &[&str] = &["unshare", "--pid", "--fork", "--ipc", "--net", "--mount", "--uts"];
+    let namespaces: &[&str] = &["unshare", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--uts"];
     let other_user: &[&str] = &["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let wrappers = [
         ("plain", vec![]),
@@ -129,6 +130,55 @@ fn large_object(size: u64) -> Value {
     }
     let worst = opens.iter().map(|o| o["first_open_ms"].as_f64().unwrap()).fold(0.0, f64::max);
     json!({"bytes": size, "put": put, "opens": opens, "worst_first_open_ms": worst})
+}
+
+/// Where the time of a put goes, and what the smallest possible one would take: milliseconds, medians of 15.
+fn steps(size: u64) -> Value {
+    use gpuvol_memory::cuda::DeviceCopy;
+    use gpuvol_memory::{Access, Allocation as _, Memory as _};
+    let node = node();
+    let client = node.gpu_volume("steps", GIB).connect();
+    let memory = CudaMemory::open_ordinal(0).unwrap();
+    let source = memory.create(size).unwrap().map(Access::ReadWrite).unwrap();
+    let copy = [DeviceCopy { source: source.address(), offset: 0, len: size }];
+    let names = ["create", "map", "copy", "copy again", "unmap", "export", "free", "round trip"];
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
+    for _ in 0..15 {
+        let mut at = 0;
+        let mut lap = |start: Instant| {
+            times[at].push(start.elapsed().as_secs_f64() * 1e3);
+            at += 1;
+        };
+        let start = Instant::now();
+        let allocation = memory.create(size).unwrap();
+        lap(start);
+        let start = Instant::now();
+        let mut target = allocation.map(Access::ReadWrite).unwrap();
+        lap(start);
+        for _ in 0..2 {
+            let start = Instant::now();
+            target.copy_device_batch(&copy, None).unwrap();
+            lap(start);
+        }
+        let start = Instant::now();
+        drop(target);
+        lap(start);
+        let start = Instant::now();
+        let fd = allocation.export().unwrap();
+        lap(start);
+        drop(allocation);
+        let start = Instant::now();
+        drop(fd);
+        lap(start);
+        let start = Instant::now();
+        client.usage().unwrap();
+        lap(start);
+    }
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    Value::Object(names.iter().map(|n| n.to_string()).zip(times.into_iter().map(|t| json!(median(t)))).collect())
 }
 
 fn open_sizes() -> Value {
