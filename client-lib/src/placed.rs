@@ -10,8 +10,10 @@ use crate::layout::{ALIGNMENT, FilePlan, Piece};
 
 /// Metadata beyond this many bytes goes into memory of its own instead of travelling inline.
 const INLINE_META: u64 = 256 * 1024;
-/// [`ALIGNMENT`] zeros.
-const ZEROS: [u8; 64] = [0; 64];
+/// Zeros at the start of the allocation that padding is copied from; as many bytes as CUDA aligns allocations to, so that
+/// the first body is aligned as well as if they were not there.
+const ZEROS: [u8; 256] = [0; 256];
+const ZEROS_LEN: u64 = ZEROS.len() as u64;
 
 /// A plan whose bodies have places in one allocation, end to end with the padding between them.
 pub(crate) struct PlacedPlan<'p, B> {
@@ -34,13 +36,16 @@ enum Run<'p> {
 impl<'p, B> PlacedPlan<'p, B> {
     pub fn new(plan: &'p FilePlan<B>) -> Self {
         let (jobs, pads, meta, runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut placed = Self { jobs, pads, body_len: 0, meta, meta_len: 0, runs };
+        let is_pad = |at: usize| {
+            let body = |at: usize| matches!(plan.pieces.get(at), Some(Piece::Body { .. }));
+            let zeros = matches!(&plan.pieces[at], Piece::Meta { bytes, .. } if is_padding(bytes));
+            zeros && at > 0 && body(at - 1) && body(at + 1)
+        };
+        let padded = (0..plan.pieces.len()).any(is_pad);
+        let mut placed = Self { jobs, pads, body_len: if padded { ZEROS_LEN } else { 0 }, meta, meta_len: 0, runs };
         for (at, piece) in plan.pieces.iter().enumerate() {
-            let between_bodies = at > 0
-                && matches!(plan.pieces[at - 1], Piece::Body { .. })
-                && matches!(plan.pieces.get(at + 1), Some(Piece::Body { .. }));
             match piece {
-                Piece::Meta { bytes, .. } if between_bodies && is_padding(bytes) => {
+                Piece::Meta { bytes, .. } if is_pad(at) => {
                     let len = bytes.len() as u64;
                     placed.pads.push((placed.body_len, len));
                     placed.extend_body(placed.body_len, len);
@@ -68,23 +73,19 @@ impl<'p, B> PlacedPlan<'p, B> {
         }
     }
 
-    /// Where [`ALIGNMENT`] zero bytes lie that padding is copied from.
-    fn zeros_at(&self) -> u64 {
-        self.body_len.next_multiple_of(ALIGNMENT)
-    }
-
     /// Bytes of device memory.
     pub fn device_len(&self) -> u64 {
-        if self.pads.is_empty() { self.body_len } else { self.zeros_at() + ALIGNMENT }
+        self.body_len
+    }
+
+    /// Writes the zeros that padding is copied from. Before anything is enqueued: it waits for the default stream.
+    pub fn write_zeros(&self, target: &mut CudaMapping) -> gpuvol_memory::Result<()> {
+        if self.pads.is_empty() { Ok(()) } else { target.copy_in(0, &ZEROS) }
     }
 
     /// Enqueues zeros for all padding, so that an object's bytes depend on nothing but its content.
-    pub fn clear_padding(&self, target: &mut CudaMapping, stream: Option<u64>) -> gpuvol_memory::Result<()> {
-        if self.pads.is_empty() {
-            return Ok(());
-        }
-        target.copy_in(self.zeros_at(), &ZEROS)?;
-        let source = target.address() + self.zeros_at();
+    pub fn copy_zeros(&self, target: &mut CudaMapping, stream: Option<u64>) -> gpuvol_memory::Result<()> {
+        let source = target.address();
         self.pads.iter().try_for_each(|(offset, len)| target.copy_from_device(*offset, source, *len, stream))
     }
 

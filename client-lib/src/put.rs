@@ -5,11 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
-use gpuvol_memory::cuda::DeviceCopy;
 use gpuvol_memory::{Access, Allocation as _, CudaMapping, HostMemory, Mapping as _, Memory as _};
 use gpuvol_protocol::ObjectPath;
 use gpuvol_protocol::message::{
-    Abort, Allocation, AllocationKind, Answer, Attribute, Create, Kind, Op, PutInline, Seal, Segment, Tier,
+    Abort, Allocation, AllocationKind, Answer, Attach, Attribute, Create, Kind, Op, PutInline, Seal, Segment, Tier,
 };
 
 use crate::error::{Error, Result};
@@ -18,6 +17,9 @@ use crate::mapping::device_memory;
 use crate::placed::PlacedPlan;
 use crate::volume::Volume;
 
+/// What is made accessible before the first copy is started, in bytes: a copy of it takes longer than making the rest
+/// accessible.
+const FIRST_COPY: u64 = 1 << 30;
 /// The attribute that names a tensor's dtype where `.npy` cannot.
 pub const TENSOR_ATTRIBUTE: &str = "gpuvol.tensor";
 
@@ -119,11 +121,7 @@ impl Volume {
         options: &PutOptions,
     ) -> Result<Put> {
         let plan = plan_device(table).map_err(Error::layout(path))?;
-        let copy = |target: &mut CudaMapping, jobs: &[(u64, &DeviceBuffer)]| {
-            let copies: Vec<DeviceCopy> =
-                jobs.iter().map(|(offset, b)| DeviceCopy { source: b.address, offset: *offset, len: b.len }).collect();
-            target.copy_device_batch(&copies, options.stream)
-        };
+        let copy = |target: &mut CudaMapping, placed: &PlacedPlan<'_, _>| copy_within(target, placed, options.stream);
         self.put_device(path, Kind::Arrow, &plan, device, options, Vec::new(), PutWay::DeviceCopy, copy)
     }
 
@@ -138,11 +136,7 @@ impl Volume {
     ) -> Result<Put> {
         let header = tensor_header(path, meta, data.len)?;
         let plan = tensor_plan(header, data, data.len);
-        let copy = |target: &mut CudaMapping, jobs: &[(u64, &DeviceBuffer)]| {
-            let copies: Vec<DeviceCopy> =
-                jobs.iter().map(|(offset, b)| DeviceCopy { source: b.address, offset: *offset, len: b.len }).collect();
-            target.copy_device_batch(&copies, options.stream)
-        };
+        let copy = |target: &mut CudaMapping, placed: &PlacedPlan<'_, _>| copy_within(target, placed, options.stream);
         let attributes = tensor_attributes(meta);
         self.put_device(path, Kind::Tensor, &plan, device, options, attributes, PutWay::DeviceCopy, copy)
     }
@@ -170,7 +164,7 @@ impl Volume {
                 attributes,
                 exclusive: options.exclusive,
             };
-            let version = self.sealed(Op::PutInline(op), &[])?;
+            let version = self.sealed(Op::PutInline(op), || {})?;
             return Ok(Put { version, size, way: PutWay::Inline });
         }
         let (reservation, memory) = self.reserve(path, size, Tier::Host, &[])?;
@@ -190,7 +184,7 @@ impl Volume {
             exclusive: options.exclusive,
             ..Seal::default()
         };
-        let version = reservation.seal(seal, &[])?;
+        let version = reservation.seal(seal, || {})?;
         Ok(Put { version, size, way: PutWay::HostCopy })
     }
 
@@ -203,8 +197,11 @@ impl Volume {
         options: &PutOptions,
         attributes: Vec<Attribute>,
     ) -> Result<Put> {
-        let copy = |target: &mut CudaMapping, jobs: &[(u64, &B)]| {
-            jobs.iter().try_for_each(|(offset, bytes)| target.copy_in(*offset, bytes.as_ref()))
+        let copy = |target: &mut CudaMapping, placed: &PlacedPlan<'_, B>| {
+            target.open_rest()?;
+            placed.write_zeros(target)?;
+            placed.copy_zeros(target, options.stream)?;
+            placed.jobs.iter().try_for_each(|(offset, bytes)| target.copy_in(*offset, bytes.as_ref()))
         };
         let mut attributes = attributes;
         attributes.extend(options.attributes());
@@ -223,7 +220,7 @@ impl Volume {
         options: &PutOptions,
         mut attributes: Vec<Attribute>,
         way: PutWay,
-        copy: impl FnOnce(&mut CudaMapping, &[(u64, &B)]) -> gpuvol_memory::Result<()>,
+        copy: impl FnOnce(&mut CudaMapping, &PlacedPlan<'_, B>) -> gpuvol_memory::Result<()>,
     ) -> Result<Put> {
         attributes.extend(options.attributes());
         let placed = PlacedPlan::new(plan);
@@ -250,37 +247,33 @@ impl Volume {
             },
             _ => Error::memory(path)(error),
         })?;
-        let mut mapping = allocation.map(Access::ReadWrite).map_err(Error::memory(path))?;
-        placed.clear_padding(&mut mapping, options.stream).map_err(Error::memory(path))?;
-        copy(&mut mapping, &placed.jobs).map_err(Error::memory(path))?;
-        mapping.synchronize(options.stream).map_err(Error::memory(path))?;
-        drop(mapping);
+        let mut mapping = allocation.map_prefix(Access::ReadWrite, FIRST_COPY).map_err(Error::memory(path))?;
+        copy(&mut mapping, &placed).map_err(Error::memory(path))?;
+        // While the GPU copies, the store checks the memory and hands it to the keeper.
         let fd = allocation.export().map_err(Error::memory(path))?;
-        let mut allocations = vec![Allocation {
-            id: 0,
-            kind: AllocationKind::CudaVmm.into(),
-            len: allocation.size(),
-            device: device.to_vec(),
-        }];
         let mut fds: Vec<BorrowedFd<'_>> = vec![fd.as_fd()];
+        let on_device = AllocationKind::CudaVmm.into();
+        let mut allocations =
+            vec![Allocation { id: 0, kind: on_device, len: allocation.size(), device: device.to_vec() }];
         if let Some(meta) = &meta {
-            allocations.push(Allocation {
-                id: 0,
-                kind: AllocationKind::Memfd.into(),
-                len: gpuvol_memory::Allocation::len(meta),
-                device: Vec::new(),
-            });
+            let kind = AllocationKind::Memfd.into();
+            allocations.push(Allocation { id: 0, kind, len: meta.len(), device: Vec::new() });
             fds.push(meta.as_fd());
         }
+        let attach = Attach { reservation: reservation.id, allocations };
+        self.session().call(Op::Attach(attach), &fds)?;
+        drop(fds);
+        drop(fd);
+        mapping.synchronize(options.stream).map_err(Error::memory(path))?;
         let seal = Seal {
             reservation: reservation.id,
             kind: kind.into(),
-            allocations,
             segments: placed.segments(meta.is_some()),
             attributes,
             exclusive: options.exclusive,
+            ..Seal::default()
         };
-        let version = reservation.seal(seal, &fds)?;
+        let version = reservation.seal(seal, || drop((mapping, allocation)))?;
         Ok(Put { version, size: plan.len, way })
     }
 
@@ -301,12 +294,36 @@ impl Volume {
         }
     }
 
-    fn sealed(&self, op: Op, fds: &[BorrowedFd<'_>]) -> Result<u64> {
-        match self.session().call(op, fds)? {
+    fn sealed(&self, op: Op, meanwhile: impl FnOnce()) -> Result<u64> {
+        match self.session().call_while(op, &[], meanwhile)? {
             (Answer::Sealed(sealed), _) => Ok(sealed.version),
             _ => Err(self.confused("no version")),
         }
     }
+}
+
+/// Enqueues all copies within the GPU, and the padding. The first ones run while the rest of the target is made
+/// accessible.
+fn copy_within(
+    target: &mut CudaMapping,
+    placed: &PlacedPlan<'_, DeviceBuffer>,
+    stream: Option<u64>,
+) -> gpuvol_memory::Result<()> {
+    placed.write_zeros(target)?;
+    let open = target.len();
+    for (offset, source) in &placed.jobs {
+        if *offset < open {
+            target.copy_from_device(*offset, source.address, source.len.min(open - offset), stream)?;
+        }
+    }
+    target.open_rest()?;
+    for (offset, source) in &placed.jobs {
+        let done = open.saturating_sub(*offset).min(source.len);
+        if done < source.len {
+            target.copy_from_device(offset + done, source.address + done, source.len - done, stream)?;
+        }
+    }
+    placed.copy_zeros(target, stream)
 }
 
 /// A plan over host memory as byte slices, in order.
@@ -328,8 +345,9 @@ struct Reservation<'v> {
 }
 
 impl Reservation<'_> {
-    fn seal(mut self, seal: Seal, fds: &[BorrowedFd<'_>]) -> Result<u64> {
-        let version = self.volume.sealed(Op::Seal(seal), fds)?;
+    /// Does something else while the store seals.
+    fn seal(mut self, seal: Seal, meanwhile: impl FnOnce()) -> Result<u64> {
+        let version = self.volume.sealed(Op::Seal(seal), meanwhile)?;
         self.sealed = true;
         Ok(version)
     }

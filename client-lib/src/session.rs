@@ -121,18 +121,30 @@ impl Session {
 
     /// Asks the store one thing. Waits for a store that is being replaced until the deadline.
     pub fn call(&self, op: Op, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>)> {
+        self.call_while(op, fds, || {})
+    }
+
+    /// As [`Session::call`]; does something else while the store answers.
+    pub fn call_while(
+        &self,
+        op: Op,
+        fds: &[BorrowedFd<'_>],
+        meanwhile: impl FnOnce(),
+    ) -> Result<(Answer, Vec<OwnedFd>)> {
+        let mut meanwhile = Some(meanwhile);
         let start = Instant::now();
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let mut request = Request { id, released: self.take_released(), op: Some(op) };
         let mut pause = Duration::from_millis(1);
         loop {
-            let error = match self.try_call(&request, fds, self.deadline.saturating_sub(start.elapsed())) {
-                Ok((Answer::Fault(fault), _)) => return Err(Error::Refused(fault)),
-                Ok(answer) => return Ok(answer),
-                Err(CallError::Refused(fault)) => return Err(Error::Refused(fault)),
-                Err(CallError::LeaseEnded) => FrameError::Io(std::io::ErrorKind::ConnectionReset.into()),
-                Err(CallError::Frame(error)) => error,
-            };
+            let error =
+                match self.try_call(&request, fds, self.deadline.saturating_sub(start.elapsed()), &mut meanwhile) {
+                    Ok((Answer::Fault(fault), _)) => return Err(Error::Refused(fault)),
+                    Ok(answer) => return Ok(answer),
+                    Err(CallError::Refused(fault)) => return Err(Error::Refused(fault)),
+                    Err(CallError::LeaseEnded) => FrameError::Io(std::io::ErrorKind::ConnectionReset.into()),
+                    Err(CallError::Frame(error)) => error,
+                };
             let retry = matches!(error, FrameError::Io(_) | FrameError::Cut { .. });
             if !retry || start.elapsed() >= self.deadline {
                 self.lock().released.append(&mut request.released);
@@ -149,12 +161,16 @@ impl Session {
         request: &Request,
         fds: &[BorrowedFd<'_>],
         patience: Duration,
+        meanwhile: &mut Option<impl FnOnce()>,
     ) -> CallResult<(Answer, Vec<OwnedFd>)> {
         let mut channel = match self.pop_idle() {
             Some(channel) => channel,
             None => self.open_channel(patience)?,
         };
         channel.send(request, fds)?;
+        if let Some(meanwhile) = meanwhile.take() {
+            meanwhile();
+        }
         let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
         let (reply, fds) = channel.receive::<Reply>(Some(self.patience(request)))?.ok_or_else(closed)?;
         if matches!(&reply.answer, Some(Answer::Fault(fault)) if fault.code() == Code::LeaseEnded) {

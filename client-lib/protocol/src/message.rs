@@ -159,7 +159,7 @@ pub struct Request {
     /// Holds that the client has let go of since its last request.
     #[prost(uint64, repeated, tag = "2")]
     pub released: Vec<u64>,
-    #[prost(oneof = "Op", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
+    #[prost(oneof = "Op", tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22")]
     pub op: Option<Op>,
 }
 
@@ -190,6 +190,8 @@ pub enum Op {
     /// Nothing but the `released` list and a round trip.
     #[prost(message, tag = "21")]
     Ping(Ping),
+    #[prost(message, tag = "22")]
+    Attach(Attach),
 }
 
 /// Reserves quota for an object. Host tier: the store answers with a memfd of that size, its pages already there.
@@ -209,6 +211,16 @@ pub struct Create {
     pub device: Vec<u8>,
 }
 
+/// Gives memory that the client made to its reservation, before it is filled: the store checks it and hands it to the
+/// keeper while the client still copies. Descriptors: one for each entry of `allocations`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Attach {
+    #[prost(uint64, tag = "1")]
+    pub reservation: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub allocations: Vec<Allocation>,
+}
+
 /// Publishes a reservation's object at its path, atomically. Descriptors: one for each entry of `allocations`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Seal {
@@ -216,8 +228,8 @@ pub struct Seal {
     pub reservation: u64,
     #[prost(enumeration = "Kind", tag = "2")]
     pub kind: i32,
-    /// Memory that the client made. The reservation's own memfd, where there is one, comes before these in the
-    /// segments' numbering.
+    /// Memory that the client made and did not attach before. In the segments' numbering the reservation's own memfd
+    /// comes first, then what was attached, then these.
     #[prost(message, repeated, tag = "3")]
     pub allocations: Vec<Allocation>,
     #[prost(message, repeated, tag = "4")]

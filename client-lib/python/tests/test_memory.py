@@ -71,6 +71,17 @@ def test_all_forms_are_views_of_the_volume(volume: Path) -> None:
     )
 
 
+def test_a_frame_with_strings_in_pieces_is_read_without_a_copy(volume: Path) -> None:
+    rows = 50_000
+    part = pd.DataFrame({"x": np.arange(rows), "s": [f"{i:040}" for i in range(rows)]})
+    frame = pd.concat([part] * 3, ignore_index=True)
+    assert pa.Table.from_pandas(frame)["s"].num_chunks == 3
+    gpuvol.put(volume / "f", frame)
+    got = gpuvol.get(volume / "f", "pandas")
+    pd.testing.assert_frame_equal(got, frame)
+    assert in_the_volume(got["x"].to_numpy().ctypes.data)
+
+
 def test_copies_are_private_and_writable(volume: Path) -> None:
     gpuvol.put(volume / "a", np.arange(100_000))
     gpuvol.put(volume / "t", pa.table({"x": np.arange(100_000)}))

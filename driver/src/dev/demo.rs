@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::device::Wish;
+use super::interrupt::Interrupts;
 use super::namespace::{self, Isolation};
 use super::python::Python;
 use super::sweep::left_of;
@@ -59,15 +60,20 @@ pub fn run(request: &Request) -> Result<()> {
         Isolation::User => namespace::enter(true).map_err(Error::system("enter a user namespace"))?,
         Isolation::None(_) => {}
     }
-    let site = Site::make()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .map_err(Error::system("start the runtime"))?;
-    let result = runtime.block_on(run::all(request, &python, &isolation, &site));
+    // Before there is anything to clean up.
+    let mut interrupts = runtime.block_on(async { Interrupts::listen() })?;
+    let site = Site::make()?;
+    let result = runtime.block_on(run::all(request, &python, &isolation, &site, &mut interrupts));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    if let (Err(_), Some(log)) = (&result, site.log_tails()) {
+    // What a stage said is its error; why a node does not work is in its logs.
+    if let (Err(error), Some(log)) = (&result, site.log_tails())
+        && !matches!(error, Error::Interrupted | Error::Stage { .. } | Error::Measurement { .. })
+    {
         eprintln!("{log}");
     }
     let kept = match &request.keep_output {
@@ -93,4 +99,3 @@ pub fn run(request: &Request) -> Result<()> {
     }
     if report.scores_agree { Ok(()) } else { Err(Error::Scores) }
 }
-

@@ -41,7 +41,9 @@ pub fn prepare(mount: &Path) -> Result<Before> {
         return Err(Error::NotText(mount.to_owned()));
     }
     let existed = match fs::symlink_metadata(mount) {
-        Ok(found) if found.is_dir() => Some(Attributes { mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid() }),
+        Ok(found) if found.is_dir() => {
+            Some(Attributes { mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid() })
+        }
         Ok(_) => return refuse("not a directory"),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => return Err(Error::file("look at", mount)(e)),
@@ -56,8 +58,7 @@ pub fn prepare(mount: &Path) -> Result<Before> {
             return Err(Error::NotEmpty { mount: mount.to_owned(), first });
         }
     }
-    let mut made: Vec<PathBuf> =
-        parent.ancestors().take_while(|above| !above.exists()).map(Path::to_owned).collect();
+    let mut made: Vec<PathBuf> = parent.ancestors().take_while(|above| !above.exists()).map(Path::to_owned).collect();
     made.reverse();
     DirBuilder::new().recursive(true).create(parent).map_err(Error::file("make", parent))?;
     Ok(Before { existed, made })
@@ -122,7 +123,11 @@ fn detach(mount: &Path, target: &Arc<Target>, left: &mut Vec<String>) {
 fn is_ours(target: &Target) -> bool {
     let publish = format!("/publish/{}", target.path().publish_id());
     let path = target.path().as_str();
-    mounts().iter().rev().find(|m| m.at == path).is_some_and(|m| m.root.trim_end_matches("//deleted").ends_with(&publish))
+    mounts()
+        .iter()
+        .rev()
+        .find(|m| m.at == path)
+        .is_some_and(|m| m.root.trim_end_matches("//deleted").ends_with(&publish))
 }
 
 /// A line of this process's mount table.
@@ -156,10 +161,10 @@ pub fn parse_mounts(table: &str) -> Vec<Mounted> {
 fn remove_socket(mount: &Path, left: &mut Vec<String>) {
     use std::os::unix::fs::FileTypeExt;
     let path = mount.join(SOCKET_NAME);
-    if fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
-        if let Err(error) = fs::remove_file(&path) {
-            left.push(format!("{}: {error}", path.display()));
-        }
+    if fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket())
+        && let Err(error) = fs::remove_file(&path)
+    {
+        left.push(format!("{}: {error}", path.display()));
     }
 }
 

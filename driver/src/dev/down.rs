@@ -50,7 +50,10 @@ pub fn run(which: &Which) -> Result<String> {
     for Found { state, record } in found {
         let problems = end(&state)?;
         if problems.is_empty() {
-            told.push(format!("gpuvol: the node at {} is gone, with all that was on its volume", record.mount.display()));
+            told.push(format!(
+                "gpuvol: the node at {} is gone, with all that was on its volume",
+                record.mount.display()
+            ));
         }
         left.extend(problems);
     }

@@ -31,7 +31,9 @@ pub enum Error {
     NotEmpty { mount: PathBuf, first: String },
     #[error("{} is {what}; mount at a directory that is empty or not there yet", mount.display())]
     NoDirectory { mount: PathBuf, what: &'static str },
-    #[error("{name} was not found ({looked}); build it with `cargo build -p {package}`, or name its directory with --bin-dir DIR")]
+    #[error(
+        "{name} was not found ({looked}); build it with `cargo build -p {package}`, or name its directory with --bin-dir DIR"
+    )]
     NoProgram { name: &'static str, package: &'static str, looked: String },
     #[error("{name} does not start ({}); the end of its log {}:\n{tail}", program.display(), log.display())]
     Program { name: &'static str, program: PathBuf, log: PathBuf, tail: String },
@@ -59,7 +61,9 @@ pub enum Error {
     HalfDead { mount: PathBuf, state: PathBuf },
     #[error("the name {name:?} is taken by the node at {} (state {}); give another with --name", mount.display(), state.display())]
     NameTaken { name: String, mount: PathBuf, state: PathBuf },
-    #[error("{name:?} is no name for a node; want 1 to 40 characters of a-z, A-Z, 0-9, '-', '_' and '.', not a dot first")]
+    #[error(
+        "{name:?} is no name for a node; want 1 to 40 characters of a-z, A-Z, 0-9, '-', '_' and '.', not a dot first"
+    )]
     Name { name: String },
     #[error("several nodes are up: {}; say which: --mount DIR, or --all", .0.join(", "))]
     Several(Vec<String>),
@@ -69,7 +73,9 @@ pub enum Error {
     Left(Vec<String>),
     #[error("{0}")]
     Python(String),
-    #[error("the stage scripts read.py, clean.py and train.py were not found ({looked}); set GPUVOL_DEMO_DIR to their directory")]
+    #[error(
+        "the stage scripts read.py, clean.py and train.py were not found ({looked}); set GPUVOL_DEMO_DIR to their directory"
+    )]
     NoScripts { looked: String },
     #[error("stage {stage} by {via} failed ({status}):\n{output}")]
     Stage { stage: String, via: String, status: String, output: String },

@@ -70,12 +70,11 @@ impl Kubelet {
     ) -> Result<Self> {
         let until = Instant::now() + deadline;
         loop {
-            if let Ok(mut kubelet) = Self::connect(socket).await {
-                if let Ok(answer) = kubelet.identity.probe(ProbeRequest {}).await {
-                    if answer.into_inner().ready.unwrap_or(true) {
-                        return Ok(kubelet);
-                    }
-                }
+            if let Ok(mut kubelet) = Self::connect(socket).await
+                && let Ok(answer) = kubelet.identity.probe(ProbeRequest {}).await
+                && answer.into_inner().ready.unwrap_or(true)
+            {
+                return Ok(kubelet);
             }
             healthy()?;
             if Instant::now() >= until {
@@ -88,7 +87,8 @@ impl Kubelet {
     /// A volume of exactly this size, in bytes, on this node.
     pub async fn create(&mut self, name: &str, bytes: u64, parameters: HashMap<String, String>) -> Result<Volume> {
         let info = self.node.node_get_info(NodeGetInfoRequest {}).await;
-        let here: Vec<_> = info.map_err(|e| refused("NodeGetInfo", name, &e))?.into_inner().accessible_topology.into_iter().collect();
+        let here: Vec<_> =
+            info.map_err(|e| refused("NodeGetInfo", name, &e))?.into_inner().accessible_topology.into_iter().collect();
         let size = i64::try_from(bytes).unwrap_or(i64::MAX);
         let request = CreateVolumeRequest {
             name: name.to_owned(),

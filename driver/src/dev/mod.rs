@@ -15,6 +15,7 @@ pub mod directory;
 pub mod down;
 pub mod error;
 pub mod find;
+pub mod interrupt;
 pub mod kubelet;
 pub mod namespace;
 pub mod node;

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
+};
 use rustix::thread::UnshareFlags;
 
 /// Where a stage finds its volume.
@@ -146,7 +148,5 @@ fn named(doing: &'static str) -> impl FnOnce(Errno) -> io::Error {
 
 fn named_path(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> io::Error {
     let path = path.to_owned();
-    move |errno| {
-        io::Error::new(io::Error::from(errno).kind(), format!("cannot {doing} {}: {errno}", path.display()))
-    }
+    move |errno| io::Error::new(io::Error::from(errno).kind(), format!("cannot {doing} {}: {errno}", path.display()))
 }

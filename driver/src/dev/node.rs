@@ -53,8 +53,7 @@ impl Node {
     pub fn start(plan: &Plan, observer: &Observer) -> Result<Self> {
         let layout = &plan.layout;
         super::place::make_private(&layout.logs())?;
-        let mut node =
-            Self { running: Vec::new(), layout: layout.clone(), targets: plan.targets.clone() };
+        let mut node = Self { running: Vec::new(), layout: layout.clone(), targets: plan.targets.clone() };
         let budget = plan.capacity.max(BESIDE_GPU);
         for (role, program, arguments) in [
             (programs::KEEPER, &plan.programs.keeper, programs::keeper(layout)),

@@ -65,10 +65,10 @@ fn interpreter(chosen: Option<&Path>, scripts: &Path) -> PathBuf {
 /// Says which packages are missing, without importing them.
 fn check(interpreter: &Path) -> Result<()> {
     let modules = PACKAGES.map(|(module, _)| format!("{module:?}")).join(", ");
-    let program = format!(
-        "import importlib.util as u; print(' '.join(m for m in [{modules}] if u.find_spec(m) is None))"
-    );
-    let next = "`make venv` in the repository makes an environment with all that the demo needs; or name one with --python";
+    let program =
+        format!("import importlib.util as u; print(' '.join(m for m in [{modules}] if u.find_spec(m) is None))");
+    let next =
+        "`make venv` in the repository makes an environment with all that the demo needs; or name one with --python";
     let output = Command::new(interpreter).args(["-c", &program]).stdin(Stdio::null()).output();
     let output = output.map_err(|e| Error::Python(format!("cannot run {}: {e}; {next}", interpreter.display())))?;
     if !output.status.success() {

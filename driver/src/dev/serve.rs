@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::answer;
 use super::error::chain;
+use super::interrupt::Interrupts;
 use super::kubelet::Kubelet;
 use super::node::{Node, Plan};
 use super::process::Identity;
@@ -54,9 +54,8 @@ pub fn run(state: &Path, foreground: bool) -> Result<()> {
         // A session of its own: what ends a terminal does not end the node. It fails where it has one already.
         let _ = rustix::process::setsid();
     }
-    let me = Identity::of(std::process::id()).ok_or_else(|| {
-        Error::system("read /proc/self/stat")(std::io::ErrorKind::NotFound.into())
-    })?;
+    let me = Identity::of(std::process::id())
+        .ok_or_else(|| Error::system("read /proc/self/stat")(std::io::ErrorKind::NotFound.into()))?;
     let shared = Shared { layout: Layout { state: state.to_owned() }, record: Arc::new(Mutex::new(record)) };
     shared.change(|record| record.note(SUPERVISOR, me, 0));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -86,20 +85,15 @@ fn sweep_unless_failed(shared: &Shared, error: Option<&Error>, foreground: bool)
 
 fn serve(runtime: &Runtime, shared: &Shared, foreground: bool) -> Result<()> {
     runtime.block_on(async {
-        let handler = |kind| signal(kind).map_err(Error::system("listen for signals"));
-        let mut ending = Ending { terminate: handler(SignalKind::terminate())?, interrupt: handler(SignalKind::interrupt())? };
+        let mut interrupts = Interrupts::listen()?;
         let node = Node::start(&plan(shared)?, &observer(shared))?;
-        let risen = tokio::select! {
-            risen = rise(&node, shared) => risen,
-            () = ending.asked() => Err(Error::Interrupted),
-        };
-        let result = match risen {
+        let result = match interrupts.or(rise(&node, shared)).await {
             Ok(kubelet) => {
                 shared.change(|record| record.phase = Phase::Up);
                 if foreground {
-                    println!("{}", guide(&shared.layout.state, &shared.copy()));
+                    println!("{}\nCtrl-C ends it as well.", guide(&shared.layout.state, &shared.copy()));
                 }
-                ending.asked().await;
+                interrupts.any().await;
                 shared.change(|record| record.phase = Phase::Ending);
                 withdraw(kubelet, shared).await;
                 Ok(())
@@ -110,20 +104,6 @@ fn serve(runtime: &Runtime, shared: &Shared, foreground: bool) -> Result<()> {
         node.stop().await;
         result
     })
-}
-
-struct Ending {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Ending {
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 fn plan(shared: &Shared) -> Result<Plan> {

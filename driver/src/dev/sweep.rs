@@ -46,7 +46,7 @@ fn remove_state(state: &Path, record: &Record) -> io::Result<()> {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-    } else {
+    } else if state.exists() {
         for entry in fs::read_dir(state)?.flatten() {
             let path = entry.path();
             if entry.file_type()?.is_dir() { fs::remove_dir_all(&path)? } else { fs::remove_file(&path)? }

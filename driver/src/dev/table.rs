@@ -33,7 +33,8 @@ pub fn print(report: &Report) -> String {
         let bytes = way.hops.iter().map(|hop| hop.bytes).sum();
         let (write, read) = way.hops.iter().fold((0.0, 0.0), |(w, r), hop| (w + hop.write_ms, r + hop.read_ms));
         let own = base.map(super::demo::Outcome::ms);
-        let all = [name, way.via.clone(), String::new(), mib(bytes), ms(write), ms(read), ms(way.ms()), ratio(way.ms(), own)];
+        let all =
+            [name, way.via.clone(), String::new(), mib(bytes), ms(write), ms(read), ms(way.ms()), ratio(way.ms(), own)];
         rows.push(all);
     }
     let mut text = format!(
@@ -69,7 +70,8 @@ fn ways(text: &mut String, report: &Report) {
     let Some(own) = report.ways.iter().find(|way| way.via == VOLUME) else { return };
     text.push('\n');
     for hop in &own.hops {
-        let _ = writeln!(text, "{} -> {} by gpu-volume: put {}, open {}", hop.from, hop.to, hop.write_way, hop.read_way);
+        let _ =
+            writeln!(text, "{} -> {} by gpu-volume: put {}, open {}", hop.from, hop.to, hop.write_way, hop.read_way);
     }
 }
 

@@ -51,10 +51,10 @@ pub fn run(request: &Request) -> Result<String> {
     place::check_length(&state, SHORTER)?;
     check_capacity(request)?;
     Programs::find(request.bin_dir.as_deref())?;
-    if let Some(found) = find::by_mount(&mount)? {
-        if let Some(text) = already(&found, request)? {
-            return Ok(text);
-        }
+    if let Some(found) = find::by_mount(&mount)?
+        && let Some(text) = already(&found, request)?
+    {
+        return Ok(text);
     }
     if request.state.is_none() {
         place::make_root(&place::default_root())?;
@@ -126,7 +126,8 @@ fn resolve(request: &Request) -> Result<(String, PathBuf, PathBuf)> {
 /// A volume is a promise of memory; more than there is cannot be kept. GPU memory is the store's to judge.
 fn check_capacity(request: &Request) -> Result<()> {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let total =
+        meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
     let memory = total.map_or(u64::MAX, |kib: u64| kib * 1024);
     if request.wish == Wish::Host && request.capacity > memory {
         return Err(Error::Capacity { capacity: request.capacity, memory });

@@ -129,5 +129,15 @@ pub struct Reservation {
     pub charge: u64,
     pub tier: Tier,
     pub device: Vec<u8>,
+    /// The memfd that the store made for it; host tier.
     pub allocation: Option<Allocation>,
+    /// Memory that the client made for it.
+    pub attached: Vec<Allocation>,
+}
+
+impl Reservation {
+    /// All its memory, in the order that segments number it.
+    pub fn memory(&self) -> impl Iterator<Item = &Allocation> {
+        self.allocation.iter().chain(&self.attached)
+    }
 }

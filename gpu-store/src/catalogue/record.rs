@@ -8,7 +8,7 @@ use gpuvol_protocol::message::{Allocation, Attribute, Segment};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Record {
-    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")]
+    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
     pub fact: Option<Fact>,
 }
 
@@ -56,6 +56,8 @@ pub enum Fact {
     /// A volume whose content was lost goes on empty, as its class allows.
     #[prost(string, tag = "20")]
     LossAccepted(String),
+    #[prost(message, tag = "21")]
+    Attached(Attached),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -127,6 +129,19 @@ pub struct Reserved {
     /// The memfd that the store made for it; host tier.
     #[prost(message, optional, tag = "8")]
     pub allocation: Option<Allocation>,
+}
+
+/// Memory that a client made for its reservation.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Attached {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(message, optional, tag = "2")]
+    pub origin: Option<Origin>,
+    #[prost(uint64, tag = "3")]
+    pub reservation: u64,
+    #[prost(message, repeated, tag = "4")]
+    pub allocations: Vec<Allocation>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -12,7 +12,7 @@ use super::lease::{Lease, LeaseId};
 use super::log::{Log, LogError};
 use super::object::Reservation;
 use super::record::{
-    Answered, DirectoryMade, Fact, Held, LeaseOpened, Origin, Record, Reserved, SlabCreated, VolumeCreated,
+    Answered, Attached, DirectoryMade, Fact, Held, LeaseOpened, Origin, Record, Reserved, SlabCreated, VolumeCreated,
 };
 use super::volume::{Freeing, Volume};
 
@@ -203,6 +203,15 @@ impl Catalogue {
                 }
             }
             Fact::Reserved(reserved) => self.reserve(reserved)?,
+            Fact::Attached(attached) => {
+                for allocation in &attached.allocations {
+                    self.used(allocation.id);
+                }
+                let reservations = &mut self.known(&attached.volume)?.reservations;
+                let reservation = reservations.get_mut(&attached.reservation).ok_or("memory for no reservation")?;
+                reservation.attached.extend(attached.allocations);
+                self.answered(attached.origin.as_ref(), 0);
+            }
             Fact::ReservationDropped(dropped) => {
                 let volume = self.known(&dropped.volume)?;
                 if let Some(reservation) = volume.drop_reservation(dropped.reservation, &mut freeing) {
@@ -299,6 +308,7 @@ impl Catalogue {
                 tier,
                 device: reserved.device,
                 allocation: reserved.allocation,
+                attached: Vec::new(),
             },
         );
         Ok(())
@@ -448,6 +458,14 @@ fn volume_facts(id: &str, volume: &Volume, facts: &mut Vec<Fact>) {
             device: r.device.clone(),
             allocation: r.allocation.clone(),
         }));
+        if !r.attached.is_empty() {
+            facts.push(Fact::Attached(Attached {
+                volume: id.to_owned(),
+                origin: None,
+                reservation: *reservation,
+                allocations: r.attached.clone(),
+            }));
+        }
     }
 }
 

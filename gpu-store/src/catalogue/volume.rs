@@ -82,7 +82,7 @@ impl Volume {
     pub fn drop_reservation(&mut self, id: u64, freeing: &mut Freeing) -> Option<Reservation> {
         let reservation = self.reservations.remove(&id)?;
         self.quota.give_back(Share::Reserved, reservation.tier, reservation.charge);
-        freeing.memory.extend(reservation.allocation.iter().map(|a| a.id));
+        freeing.memory.extend(reservation.memory().map(|a| a.id));
         Some(reservation)
     }
 
@@ -154,7 +154,7 @@ impl Volume {
             Content::Segments { allocations, .. } => allocations.as_slice(),
             Content::Slot(_) => &[],
         });
-        let reserved = self.reservations.values().flat_map(|r| &r.allocation);
+        let reserved = self.reservations.values().flat_map(Reservation::memory);
         objects.chain(reserved).map(|a| a.id).chain(self.slabs.ids()).collect()
     }
 

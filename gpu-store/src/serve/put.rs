@@ -9,8 +9,9 @@ use std::sync::Arc;
 use gpuvol_memory::memfd::verify_sealed;
 use gpuvol_memory::{HostMemory, Memory};
 use gpuvol_protocol::message::{
-    Abort, Allocation, AllocationKind, Answer, Attribute, Create, Created, Done, INLINE_LIMIT, INLINE_SEGMENTS_LIMIT,
-    Kind, MAX_ALLOCATIONS, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_SEGMENTS, PutInline, Seal, Sealed, Segment, Tier,
+    Abort, Allocation, AllocationKind, Answer, Attach, Attribute, Create, Created, Done, INLINE_LIMIT,
+    INLINE_SEGMENTS_LIMIT, Kind, MAX_ALLOCATIONS, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_SEGMENTS, PutInline, Seal,
+    Sealed, Segment, Tier,
 };
 use gpuvol_protocol::types::{Bytes, size};
 use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath, TypeError};
@@ -228,6 +229,91 @@ fn host_memory(node: &Node, asker: &Asker, path: &ObjectPath, id: u64, len: u64)
     Ok(fd)
 }
 
+pub fn attach(node: &Arc<Node>, asker: &Asker, request: u64, attach: Attach, fds: Vec<OwnedFd>) -> Outcome {
+    let reservation = {
+        let catalogue = node.catalogue();
+        if answered(&catalogue, asker, request).is_some() {
+            return Ok((Answer::Done(Done {}), vec![]));
+        }
+        owned_reservation(&catalogue, asker, attach.reservation)?
+    };
+    let path = ObjectPath::new(reservation.path.as_slice())?;
+    check_descriptors(node, &path, &reservation, &attach.allocations, &fds)?;
+    let mut allocations: Vec<Allocation> = reservation.memory().cloned().collect();
+    allocations.extend(attach.allocations.iter().cloned());
+    check_charge(&path, &reservation, &allocations, &[])?;
+    let (new, allocations) = hold_memory(node, attach.allocations, fds)?;
+    let mut catalogue = node.catalogue();
+    adopt(&mut catalogue, &new);
+    let attached = record::Attached {
+        volume: asker.volume.clone(),
+        origin: asker.origin(request),
+        reservation: attach.reservation,
+        allocations,
+    };
+    let committed = owned_reservation(&catalogue, asker, attach.reservation)
+        .and_then(|_| catalogue.commit(Fact::Attached(attached)));
+    match committed {
+        Ok(garbage) => {
+            node.reap(garbage);
+            Ok((Answer::Done(Done {}), vec![]))
+        }
+        Err(fault) => {
+            disown(node, &mut catalogue, &new);
+            Err(fault)
+        }
+    }
+}
+
+/// Descriptors by the ids of what they stand for.
+type NewMemory = Vec<(u64, Arc<OwnedFd>)>;
+
+/// Gives ids to memory that a client made, and the memory to the keeper.
+fn hold_memory(
+    node: &Node,
+    mut allocations: Vec<Allocation>,
+    fds: Vec<OwnedFd>,
+) -> Result<(NewMemory, Vec<Allocation>), Fault> {
+    let new: NewMemory = {
+        let mut catalogue = node.catalogue();
+        fds.into_iter().map(|fd| (catalogue.new_id(), Arc::new(fd))).collect()
+    };
+    for (allocation, (id, _)) in allocations.iter_mut().zip(&new) {
+        allocation.id = *id;
+    }
+    if !new.is_empty() {
+        let held: Vec<_> = new.iter().map(|(id, fd)| (memory_key(*id), fd.clone())).collect();
+        node.keeper.hold(&held)?;
+    }
+    Ok((new, allocations))
+}
+
+fn adopt(catalogue: &mut Catalogue, new: &NewMemory) {
+    for (id, fd) in new {
+        catalogue.adopt_fd(*id, fd.clone());
+    }
+}
+
+fn disown(node: &Node, catalogue: &mut Catalogue, new: &NewMemory) {
+    for (id, _) in new {
+        node.reap(catalogue.disown_fd(*id));
+    }
+}
+
+/// Is all of it in what was reserved?
+fn check_charge(
+    path: &ObjectPath,
+    reservation: &Reservation,
+    allocations: &[Allocation],
+    segments: &[Segment],
+) -> Result<(), Fault> {
+    let takes = charge_of(allocations, segments);
+    if takes <= reservation.charge {
+        return Ok(());
+    }
+    Err(invalid(format!("{path}: the object takes {}, {} were reserved", Bytes(takes), Bytes(reservation.charge))))
+}
+
 pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<OwnedFd>) -> Outcome {
     let (reservation, own) = {
         let catalogue = node.catalogue();
@@ -243,34 +329,18 @@ pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<
     let kind = Kind::try_from(seal.kind).map_err(|_| unknown(&path, "kind", seal.kind))?;
     check_attributes(&path, &seal.attributes)?;
     check_descriptors(node, &path, &reservation, &seal.allocations, &fds)?;
-    let mut allocations: Vec<Allocation> = reservation.allocation.iter().cloned().collect();
-    allocations.extend(seal.allocations);
+    let mut allocations: Vec<Allocation> = reservation.memory().cloned().collect();
+    allocations.extend(seal.allocations.iter().cloned());
     check_segments(&path, &allocations, &seal.segments)?;
-    let takes = charge_of(&allocations, &seal.segments);
-    if takes > reservation.charge {
-        let message = format!("{path}: the object takes {}, {} were reserved", Bytes(takes), Bytes(reservation.charge));
-        return Err(invalid(message));
-    }
+    check_charge(&path, &reservation, &allocations, &seal.segments)?;
     if let (Some(fd), Some(allocation)) = (&own, &reservation.allocation) {
         seal_memfd(&path, fd, allocation)?;
     }
-
-    let new: Vec<(u64, Arc<OwnedFd>)> = {
-        let mut catalogue = node.catalogue();
-        fds.into_iter().map(|fd| (catalogue.new_id(), Arc::new(fd))).collect()
-    };
-    let from_client = allocations.len() - new.len();
-    for (allocation, (id, _)) in allocations[from_client..].iter_mut().zip(&new) {
-        allocation.id = *id;
-    }
-    if !new.is_empty() {
-        let held: Vec<_> = new.iter().map(|(id, fd)| (memory_key(*id), fd.clone())).collect();
-        node.keeper.hold(&held)?;
-    }
+    let (new, with_ids) = hold_memory(node, seal.allocations, fds)?;
+    allocations.truncate(allocations.len() - new.len());
+    allocations.extend(with_ids);
     let mut catalogue = node.catalogue();
-    for (id, fd) in &new {
-        catalogue.adopt_fd(*id, fd.clone());
-    }
+    adopt(&mut catalogue, &new);
     let sealed = record::Sealed {
         origin: asker.origin(request),
         reservation: seal.reservation,
@@ -290,9 +360,7 @@ pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<
             Ok((Answer::Sealed(Sealed { version }), vec![]))
         }
         Err(fault) => {
-            for (id, _) in &new {
-                node.reap(catalogue.disown_fd(*id));
-            }
+            disown(node, &mut catalogue, &new);
             Err(fault)
         }
     }

@@ -184,13 +184,14 @@ fn handle(node: &Arc<Node>, asker: &Asker, request: Request, fds: Vec<OwnedFd>) 
         node.reap(garbage);
     }
     let op = request.op.ok_or_else(|| Fault::new(Code::Unsupported, "a request that this store does not know"))?;
-    if !fds.is_empty() && !matches!(op, Op::Seal(_)) {
+    if !fds.is_empty() && !matches!(op, Op::Seal(_) | Op::Attach(_)) {
         return Err(Fault::new(Code::Protocol, format!("{} descriptors with a request that takes none", fds.len())));
     }
     let id = request.id;
     match op {
         Op::Create(create) => put::create(node, asker, id, &create),
         Op::Seal(seal) => put::seal(node, asker, id, seal, fds),
+        Op::Attach(attach) => put::attach(node, asker, id, attach, fds),
         Op::Abort(abort) => put::abort(node, asker, &abort),
         Op::PutInline(inline) => put::put_inline(node, asker, id, inline),
         Op::Open(request) => open::open(node, asker, id, &request),

@@ -26,7 +26,7 @@ struct Ground {
 impl Ground {
     fn new() -> Self {
         let node = TestNode::start();
-        let volume = node.volume("v", 64 * MIB);
+        let volume = node.volume("v", 256 * MIB);
         // One put and open first, so that what is made once is made.
         let client = volume.connect();
         client.put_bytes(&path("warm"), b"x", &PutOptions::default()).unwrap();
@@ -265,7 +265,7 @@ fn impossible_sizes_devices_and_kinds_are_refused() {
     assert_eq!(code(create(0, Tier::Host, &[])), Code::InvalidArgument);
     assert_eq!(code(create(u64::MAX, Tier::Host, &[])), Code::InvalidArgument);
     assert_eq!(code(create(i64::MAX as u64, Tier::Host, &[])), Code::QuotaExceeded);
-    assert_eq!(code(create(65 * MIB, Tier::Host, &[])), Code::QuotaExceeded);
+    assert_eq!(code(create(257 * MIB, Tier::Host, &[])), Code::QuotaExceeded);
     assert_eq!(code(create(1, Tier::Gpu, b"short")), Code::InvalidArgument);
     assert_eq!(code(create(1, Tier::Gpu, &[9; 16])), Code::OutOfMemory);
     assert_eq!(code(Op::Create(Create { path: "x".into(), size: 1, tier: 77, device: vec![] })), Code::InvalidArgument);

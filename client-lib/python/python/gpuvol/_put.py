@@ -47,6 +47,10 @@ def put(
     Readers see the whole object or none of it. The data is copied once, from ``obj`` into the
     volume's memory; ``obj`` may be changed as soon as this returns.
 
+    A table of several chunks stays one of several batches. ``table.combine_chunks()`` before the
+    put makes it one, which readers with pandas or on a GPU need for working without a copy. Of
+    pandas objects only columns in pieces, such as strings from ``read_csv``, are joined so.
+
     * Tables become Arrow IPC files. Of pandas objects the index, the columns' names and the
       dtypes are kept; a NaN becomes a null, as in ``pyarrow.Table.from_pandas``.
     * numpy arrays become ``.npy`` files, in C or in Fortran order as they are; an array that is
@@ -145,11 +149,20 @@ def _refusal(array: np.ndarray[Any, Any]) -> str | None:
     return f"cannot put an array of dtype {dtype}; {advice}"
 
 
+def _in_one_piece(table: Any) -> Any:
+    """The table as one record batch, where a column of it is not.
+
+    A frame from ``read_csv`` has its strings in pieces. In several batches no column would lie in
+    one piece, and every reader with pandas would have to copy all of them.
+    """
+    return table.combine_chunks()
+
+
 def _arrow_of_pandas(obj: Any, pandas: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(obj, pandas.DataFrame):
-        return pa.Table.from_pandas(obj)
-    table = pa.Table.from_pandas(obj.to_frame())
+        return _in_one_piece(pa.Table.from_pandas(obj))
+    table = _in_one_piece(pa.Table.from_pandas(obj.to_frame()))
     named = json.dumps({"named": obj.name is not None}).encode()
     return table.replace_schema_metadata({**(table.schema.metadata or {}), SERIES_KEY: named})

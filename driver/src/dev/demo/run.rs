@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::measure::{Outcome, lines, outcome};
 use super::site::{Site, scores_agree};
 use super::{FILES, Report, Request, STAGES, VOLUME};
 use crate::dev::device::Chosen;
 use crate::dev::error::chain;
+use crate::dev::interrupt::Interrupts;
 use crate::dev::kubelet::{Kubelet, Volume};
 use crate::dev::namespace::{DATA, Isolation};
 use crate::dev::node::{Node, Plan};
@@ -46,38 +46,29 @@ struct Published {
 }
 
 /// The whole demo; whatever happens, the node is taken away before this returns.
-pub async fn all(request: &Request, python: &Python, isolation: &Isolation, site: &Site) -> Result<Report> {
-    let handler = |kind| signal(kind).map_err(Error::system("listen for signals"));
-    let (mut interrupt, mut terminate) = (handler(SignalKind::interrupt())?, handler(SignalKind::terminate())?);
+pub async fn all(
+    request: &Request,
+    python: &Python,
+    isolation: &Isolation,
+    site: &Site,
+    interrupts: &mut Interrupts,
+) -> Result<Report> {
     let stages = Stages { request, python, site, isolated: !matches!(isolation, Isolation::None(_)) };
-    let work = async {
-        let (device, first) = by_volume(&stages, async {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        })
-        .await?;
-        let mut ways = vec![first];
-        for via in FILES {
-            let way = stages.pipeline(via, |_| Ok(site.files_of(via)));
-            let way = tokio::select! {
-                way = way => way?,
-                _ = interrupt.recv() => return Err(Error::Interrupted),
-                _ = terminate.recv() => return Err(Error::Interrupted),
-            };
-            ways.push(way);
-        }
-        Ok((device, ways))
-    };
-    let (device, ways) = work.await?;
+    let (device, first) = by_volume(&stages, interrupts).await?;
+    let mut ways = vec![first];
+    for via in FILES {
+        ways.push(interrupts.or(stages.by_files(via)).await?);
+    }
     let isolation = match isolation {
         Isolation::Mounts => "each stage in a mount namespace of its own".into(),
         Isolation::User => "each stage in a mount namespace of its own, in a user namespace".into(),
-        Isolation::None(why) => format!("stages share this mount namespace, because no other is permitted: {why}"),
+        Isolation::None(why) => format!("all in this mount namespace, because no other is permitted ({why})"),
     };
     Ok(Report { device, disk: site.disk(), isolation, scores_agree: scores_agree(&ways), ways })
 }
 
 /// A node, a volume on it, and the stages.
-async fn by_volume(stages: &Stages<'_>, interrupted: impl Future<Output = ()>) -> Result<(String, Outcome)> {
+async fn by_volume(stages: &Stages<'_>, interrupts: &mut Interrupts) -> Result<(String, Outcome)> {
     let (request, site) = (stages.request, stages.site);
     let plan = Plan {
         layout: Layout { state: site.state() },
@@ -90,19 +81,11 @@ async fn by_volume(stages: &Stages<'_>, interrupted: impl Future<Output = ()>) -
         tied: true,
     };
     let node = Node::start(&plan, &(Arc::new(|_, _, _| {}) as _))?;
-    tokio::pin!(interrupted);
-    let ready = tokio::select! {
-        ready = node.ready(request.wish) => ready,
-        () = &mut interrupted => Err(Error::Interrupted),
-    };
-    let result = match ready {
+    let result = match interrupts.or(node.ready(request.wish)).await {
         Err(error) => Err(error),
         Ok((kubelet, chosen)) => {
             let mut published = Published { kubelet, volume: None, target: None };
-            let result = tokio::select! {
-                result = publish_and_run(stages, &mut published, &chosen) => result,
-                () = &mut interrupted => Err(Error::Interrupted),
-            };
+            let result = interrupts.or(publish_and_run(stages, &mut published, &chosen)).await;
             let ended = published.end().await;
             result.and_then(|outcome| ended.map(|()| (chosen.to_string(), outcome)))
         }
@@ -142,11 +125,11 @@ impl Published {
 }
 
 impl Stages<'_> {
-    /// The three stages with `directory(stage)` at `/data`.
-    async fn pipeline(&self, via: &str, directory: impl Fn(&str) -> Result<PathBuf>) -> Result<Outcome> {
+    /// The three stages with a plain directory at `/data`.
+    async fn by_files(&self, via: &str) -> Result<Outcome> {
         let (started, mut printed) = (Instant::now(), Vec::new());
         for stage in STAGES {
-            printed.extend(lines(&self.run(stage, via, &directory(stage)?, None).await?));
+            printed.extend(lines(&self.run(stage, via, &self.site.files_of(via), None).await?));
         }
         outcome(via, &printed, started.elapsed().as_secs_f64())
     }

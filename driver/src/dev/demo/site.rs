@@ -106,7 +106,7 @@ impl Site {
 
     /// Where the files are, and on what file system: on one in memory they are no slower than memory.
     pub fn disk(&self) -> String {
-        let magic = rustix::fs::statfs(&self.files()).map(|s| s.f_type).unwrap_or_default();
+        let magic = rustix::fs::statfs(self.files()).map(|s| s.f_type).unwrap_or_default();
         let kind = match magic {
             0x0102_1994 => "tmpfs, which is memory",
             0xef53 => "ext4",

@@ -103,7 +103,8 @@ fn large_object(size: u64) -> Value {
     producer.kill();
     assert_eq!(compute_processes(), 0, "no CUDA process is alive");
     let mut opens = Vec::new();
-    let namespaces: &[&str] = &["unshare", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--uts"];
+    let namespaces: &[&str] =
+        &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--net", "--uts"];
     let other_user: &[&str] = &["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let wrappers = [
         ("plain", vec![]),
