@@ -1,11 +1,14 @@
 //! Putting: bytes, tables and tensors, from host or device memory, by the way that copies least.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
-use gpuvol_memory::{Access, Allocation as _, CudaMapping, HostMemory, Mapping as _, Memory as _};
+use gpuvol_memory::{
+    Access, Allocation as _, CudaAllocation, CudaMapping, CudaMemory, HostMemory, Mapping as _, Memory as _,
+};
 use gpuvol_protocol::ObjectPath;
 use gpuvol_protocol::message::{
     Abort, Allocation, AllocationKind, Answer, Attach, Attribute, Create, Kind, Op, PutInline, Seal, Segment, Tier,
@@ -17,9 +20,6 @@ use crate::mapping::device_memory;
 use crate::placed::PlacedPlan;
 use crate::volume::Volume;
 
-/// What is made accessible before the first copy is started, in bytes: a copy of it takes longer than making the rest
-/// accessible.
-const FIRST_COPY: u64 = 1 << 30;
 /// The attribute that names a tensor's dtype where `.npy` cannot.
 pub const TENSOR_ATTRIBUTE: &str = "gpuvol.tensor";
 
@@ -167,7 +167,7 @@ impl Volume {
             let version = self.sealed(Op::PutInline(op), || {})?;
             return Ok(Put { version, size, way: PutWay::Inline });
         }
-        let (reservation, memory) = self.reserve(path, size, Tier::Host, &[])?;
+        let (reservation, memory) = self.reserve(path, size, Tier::Host, &[], || {})?;
         let memory = memory.ok_or_else(|| self.confused("no memory with a reservation on the host"))?;
         let memory = HostMemory.import(memory, size).map_err(Error::memory(path))?;
         let mut at = 0;
@@ -198,7 +198,6 @@ impl Volume {
         attributes: Vec<Attribute>,
     ) -> Result<Put> {
         let copy = |target: &mut CudaMapping, placed: &PlacedPlan<'_, B>| {
-            target.open_rest()?;
             placed.write_zeros(target)?;
             placed.copy_zeros(target, options.stream)?;
             placed.jobs.iter().try_for_each(|(offset, bytes)| target.copy_in(*offset, bytes.as_ref()))
@@ -235,8 +234,16 @@ impl Volume {
         let meta_len = meta.as_ref().map_or(placed.meta_len, gpuvol_memory::Allocation::len);
         // What it will take of the quota, exactly: whole granules of the GPU, and the metadata.
         let takes = placed.device_len().next_multiple_of(memory.granularity()).saturating_add(meta_len);
-        let (reservation, _) = self.reserve(path, takes, Tier::Gpu, &device)?;
-        let allocation = memory.create(placed.device_len()).map_err(|error| match memory.memory_info() {
+        // The memory is made while the store answers: where the volume is full it goes at once.
+        let mut made = None;
+        let (reservation, _) = self.reserve(path, takes, Tier::Gpu, &device, || {
+            made = Some(create_patiently(&memory, placed.device_len()).and_then(|memory| {
+                let mapping = memory.map(Access::ReadWrite)?;
+                Ok((memory, mapping))
+            }));
+        })?;
+        let made = made.ok_or_else(|| self.confused("a reservation before it was asked for"))?;
+        let (allocation, mut mapping) = made.map_err(|error| match memory.memory_info() {
             Ok(info) if error.is_out_of_memory() => Error::DeviceFull {
                 path: path.to_string(),
                 volume: self.id(),
@@ -247,7 +254,6 @@ impl Volume {
             },
             _ => Error::memory(path)(error),
         })?;
-        let mut mapping = allocation.map_prefix(Access::ReadWrite, FIRST_COPY).map_err(Error::memory(path))?;
         copy(&mut mapping, &placed).map_err(Error::memory(path))?;
         // While the GPU copies, the store checks the memory and hands it to the keeper.
         let fd = allocation.export().map_err(Error::memory(path))?;
@@ -283,9 +289,10 @@ impl Volume {
         size: u64,
         tier: Tier,
         device: &[u8],
+        meanwhile: impl FnOnce(),
     ) -> Result<(Reservation<'_>, Option<OwnedFd>)> {
         let create = Create { path: path.as_bytes().to_vec(), size, tier: tier.into(), device: device.to_vec() };
-        match self.session().call(Op::Create(create), &[])? {
+        match self.session().call_while(Op::Create(create), &[], meanwhile)? {
             (Answer::Created(created), fds) => {
                 let reservation = Reservation { volume: self, id: created.reservation, sealed: false };
                 Ok((reservation, fds.into_iter().next()))
@@ -302,26 +309,30 @@ impl Volume {
     }
 }
 
-/// Enqueues all copies within the GPU, and the padding. The first ones run while the rest of the target is made
-/// accessible.
+/// Device memory; waits a moment where there is none, because what was removed just now is freed in the background.
+fn create_patiently(memory: &CudaMemory, len: u64) -> gpuvol_memory::Result<CudaAllocation> {
+    const TRIES: u32 = 5;
+    let mut tries = 0;
+    loop {
+        match memory.create(len) {
+            Err(error) if error.is_out_of_memory() && tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Enqueues all copies within the GPU, and the padding.
 fn copy_within(
     target: &mut CudaMapping,
     placed: &PlacedPlan<'_, DeviceBuffer>,
     stream: Option<u64>,
 ) -> gpuvol_memory::Result<()> {
     placed.write_zeros(target)?;
-    let open = target.len();
     for (offset, source) in &placed.jobs {
-        if *offset < open {
-            target.copy_from_device(*offset, source.address, source.len.min(open - offset), stream)?;
-        }
-    }
-    target.open_rest()?;
-    for (offset, source) in &placed.jobs {
-        let done = open.saturating_sub(*offset).min(source.len);
-        if done < source.len {
-            target.copy_from_device(offset + done, source.address + done, source.len - done, stream)?;
-        }
+        target.copy_from_device(*offset, source.address, source.len, stream)?;
     }
     placed.copy_zeros(target, stream)
 }

@@ -32,6 +32,33 @@ fn up_put_get_down() {
 }
 
 #[test]
+fn without_a_mount_it_is_below_the_state_directory() {
+    let mut node = DevNode::new("data");
+    node.mount = node.runtime().join("gpuvol/default/mnt");
+    let (ok, text) = node.run(&["up"]);
+    assert!(ok && text.contains(node.mount.to_str().unwrap()), "{text}");
+    put(&node.mount, "x", CONTENT);
+    let (ok, text) =
+        node.run(&["up", "--name", "default", "--mount", node.directory.path().join("m").to_str().unwrap()]);
+    assert!(!ok && text.contains("is taken") && text.contains(node.mount.to_str().unwrap()), "{text}");
+    assert_eq!(get(&node.mount, "x"), CONTENT);
+    node.down();
+    assert_eq!(residue(&node), Vec::<String>::new());
+}
+
+#[test]
+fn what_others_could_have_written_is_not_believed() {
+    let node = DevNode::new("data");
+    let root = node.runtime().join("gpuvol");
+    fs::create_dir(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+    let (ok, text) = node.run(&["up", "--mount", node.mount.to_str().unwrap()]);
+    assert!(!ok && text.contains("others may write") && text.contains("--state"), "{text}");
+    fs::remove_dir(&root).unwrap();
+    assert_eq!(residue(&node), Vec::<String>::new());
+}
+
+#[test]
 fn two_nodes_side_by_side() {
     let (one, two) = (DevNode::new("data"), DevNode::new("data"));
     one.up(&[]);
@@ -176,9 +203,9 @@ fn a_state_directory_of_ones_own() {
     node.up(&["--state", state.to_str().unwrap()]);
     assert!(state.join("dev.json").exists());
     put(&node.mount, "x", CONTENT);
-    node.down();
-    assert_eq!(fs::read_dir(&state).unwrap().count(), 0, "it was there before");
     fs::write(state.join("mine"), "").unwrap();
+    node.down();
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "it was there before, and one file is the user's");
     let (ok, text) = node.run(&["up", "--state", state.to_str().unwrap(), "--mount", node.mount.to_str().unwrap()]);
     assert!(!ok && text.contains("holds no node"), "{text}");
     assert!(node.run(&["down", "--state", state.to_str().unwrap()]).0);

@@ -31,6 +31,10 @@ pub const MAX_LEASES: usize = 3_000;
 pub const MAX_CONNECTIONS: usize = 1_500;
 pub const MAX_CONNECTIONS_OF_PUBLISH: usize = 512;
 
+/// How long memory stays after its last use, so that what ends together is freed together, and after the request that
+/// ended it was answered. Its quota is free at once.
+const REAP_DELAY: Duration = Duration::from_millis(10);
+
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Sockets and the volumes' files live below this directory.
@@ -278,6 +282,8 @@ impl Node {
 
     fn reap_forever(&self, queue: &Receiver<Garbage>) {
         while let Ok(mut garbage) = queue.recv() {
+            // The GPU's driver frees gigabytes under a lock that the put which replaced them wants too.
+            std::thread::sleep(REAP_DELAY);
             while let Ok(more) = queue.try_recv() {
                 garbage.merge(more);
             }

@@ -23,7 +23,9 @@ pub struct Found {
 
 /// All of them, by state directory. A record that cannot be read is skipped; `--state` names it in its error.
 pub fn all() -> Vec<Found> {
-    let below = fs::read_dir(place::default_root()).into_iter().flatten().flatten().map(|entry| entry.path());
+    // What others wrote there is not believed.
+    let root = Some(place::default_root()).filter(|root| place::is_own(root));
+    let below = root.and_then(|root| fs::read_dir(root).ok()).into_iter().flatten().flatten().map(|entry| entry.path());
     let serving = process::members().into_iter().map(|member| member.state);
     let states: BTreeSet<PathBuf> = below.chain(serving).collect();
     let read = |state: PathBuf| Record::read(&state).ok().flatten().map(|record| Found { state, record });

@@ -1,6 +1,6 @@
 //! A running node: keeper, store and plugin under supervision, and a caller in kubelet's place.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,6 @@ pub struct Node {
     /// In the order of their start.
     running: Vec<Supervised>,
     layout: Layout,
-    targets: PathBuf,
 }
 
 impl Node {
@@ -53,7 +52,7 @@ impl Node {
     pub fn start(plan: &Plan, observer: &Observer) -> Result<Self> {
         let layout = &plan.layout;
         super::place::make_private(&layout.logs())?;
-        let mut node = Self { running: Vec::new(), layout: layout.clone(), targets: plan.targets.clone() };
+        let mut node = Self { running: Vec::new(), layout: layout.clone() };
         let budget = plan.capacity.max(BESIDE_GPU);
         for (role, program, arguments) in [
             (programs::KEEPER, &plan.programs.keeper, programs::keeper(layout)),
@@ -74,11 +73,6 @@ impl Node {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let chosen = wish.choose(&status(&self.layout, left).await?)?;
         Ok((kubelet, chosen))
-    }
-
-    /// The directory below which volumes may be published.
-    pub fn targets(&self) -> &Path {
-        &self.targets
     }
 
     /// Ends the programs, the keeper last.

@@ -47,10 +47,13 @@ pub fn make_root(root: &Path) -> Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(Error::file("make", root)(e)),
     }
-    // In /tmp anybody could have made it, a link included.
-    let found = fs::symlink_metadata(root).map_err(Error::file("look at", root))?;
-    let own = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0;
-    if own { Ok(()) } else { Err(Error::Insecure(root.to_owned())) }
+    if is_own(root) { Ok(()) } else { Err(Error::Insecure(root.to_owned())) }
+}
+
+/// A directory of this user's that nobody else writes to. In /tmp anybody could have made it, a link included.
+pub fn is_own(root: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(root).is_ok_and(|found| found.is_dir() && found.uid() == uid && found.mode() & 0o022 == 0)
 }
 
 /// Makes a private directory; `false` where it is there.

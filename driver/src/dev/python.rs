@@ -83,5 +83,5 @@ fn check(interpreter: &Path) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }
-    Err(Error::Python(format!("{} lacks the package {}; {next}", interpreter.display(), packages.join(", "))))
+    Err(Error::Python(format!("{} lacks {}; {next}", interpreter.display(), packages.join(", "))))
 }

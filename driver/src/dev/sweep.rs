@@ -13,6 +13,10 @@ use super::record::Record;
 /// How long a process may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// What a node makes in its state directory; its record last, for without it the rest would be nobody's.
+const OWN: [&str; 9] =
+    ["csi.sock", "csi.sock.new", "keeper", "log", "publish", "store", "volumes", ".dev.json.new", "dev.json"];
+
 /// Ends the node's processes but this one, takes its mount away, restores the directory there and removes the state
 /// directory. Answers what could not be taken away, for people; nothing is left where that is empty.
 pub fn sweep(state: &Path, record: &Record) -> Vec<String> {
@@ -46,10 +50,15 @@ fn remove_state(state: &Path, record: &Record) -> io::Result<()> {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-    } else if state.exists() {
-        for entry in fs::read_dir(state)?.flatten() {
-            let path = entry.path();
-            if entry.file_type()?.is_dir() { fs::remove_dir_all(&path)? } else { fs::remove_file(&path)? }
+    } else {
+        // Whatever else is in a directory of the user's is the user's.
+        for name in OWN {
+            let path = state.join(name);
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
     }
     let root = place::default_root();

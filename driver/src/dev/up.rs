@@ -51,9 +51,7 @@ pub fn run(request: &Request) -> Result<String> {
     place::check_length(&state, SHORTER)?;
     check_capacity(request)?;
     Programs::find(request.bin_dir.as_deref())?;
-    if let Some(found) = find::by_mount(&mount)?
-        && let Some(text) = already(&found, request)?
-    {
+    if let Some(text) = at_mount(&mount, request)? {
         return Ok(text);
     }
     if request.state.is_none() {
@@ -133,6 +131,14 @@ fn check_capacity(request: &Request) -> Result<()> {
         return Err(Error::Capacity { capacity: request.capacity, memory });
     }
     Ok(())
+}
+
+/// What to say of a node at the mount, wherever its state is; waits for another `up` or `down` that is at it.
+fn at_mount(mount: &Path, request: &Request) -> Result<Option<String>> {
+    let Some(found) = find::by_mount(mount)? else { return Ok(None) };
+    let Some(_lock) = Lock::take(&found.state, START)? else { return Ok(None) };
+    let Some(record) = Record::read(&found.state)? else { return Ok(None) };
+    already(&Found { state: found.state, record }, request)
 }
 
 /// What to say of a node that is at the mount already; `None` where it is only the rest of a failed start.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use gpuvol_client::{OpenOptions, PutOptions};
+use gpuvol_client::{ObjectPath, OpenOptions, PutOptions, Volume};
 use gpuvol_csi::dev::node::status;
 use gpuvol_csi::dev::record::Layout;
 use serde_json::Value;
@@ -169,12 +169,15 @@ pub fn remains(text: &str) -> Vec<String> {
     left
 }
 
+/// By a session of its own: one that is kept would be of the node that was at this path before.
 pub fn put(mount: &Path, name: &str, content: &[u8]) {
-    gpuvol_client::put_bytes(&mount.join(name), content, &PutOptions::default()).unwrap();
+    let volume = Volume::at_mount(mount).unwrap();
+    volume.put_bytes(&ObjectPath::new(name).unwrap(), content, &PutOptions::default()).unwrap();
 }
 
 pub fn get(mount: &Path, name: &str) -> Vec<u8> {
-    gpuvol_client::open(&mount.join(name), &OpenOptions::default()).unwrap().bytes().unwrap().to_vec()
+    let volume = Volume::at_mount(mount).unwrap();
+    volume.open(&ObjectPath::new(name).unwrap(), &OpenOptions::default()).unwrap().bytes().unwrap().to_vec()
 }
 
 /// SIGKILL.

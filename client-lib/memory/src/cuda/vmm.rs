@@ -219,23 +219,11 @@ impl Allocation for CudaAllocation {
     }
 
     fn map(&self, access: Access) -> Result<CudaMapping> {
-        let mut mapping = self.map_prefix(access, self.len)?;
-        mapping.open_rest()?;
-        Ok(mapping)
-    }
-}
-
-impl CudaAllocation {
-    /// Maps all of it, and makes only its first `prefix` bytes accessible; [`CudaMapping::open_rest`] does the others.
-    /// Making memory accessible takes longer the more it is (0.4 ms for 8 GiB on an H200), and can go on while copies
-    /// into the prefix run.
-    pub fn map_prefix(&self, access: Access, prefix: u64) -> Result<CudaMapping> {
         let device = &self.handle.device;
         let range = Range::mapped(device, self.size, self.handle.raw)?;
-        let open = prefix.next_multiple_of(self.granularity).min(self.size);
-        range.set_access(access, 0, open)?;
-        let len = self.len.min(open);
-        Ok(CudaMapping { range, len, whole: self.len, open, access, in_flight: BTreeSet::new() })
+        // Real drivers take the whole allocation only, here as in `cuMemMap`.
+        range.set_access(access)?;
+        Ok(CudaMapping { range, len: self.len, access, in_flight: BTreeSet::new() })
     }
 }
 
@@ -260,10 +248,7 @@ impl Range {
         Ok(range)
     }
 
-    fn set_access(&self, access: Access, from: u64, to: u64) -> Result<()> {
-        if from == to {
-            return Ok(());
-        }
+    fn set_access(&self, access: Access) -> Result<()> {
         let flags = match access {
             Access::ReadOnly => cu::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
             Access::ReadWrite => cu::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -272,7 +257,7 @@ impl Range {
         let entered = self.device.enter()?;
         entered
             .driver
-            .set_access(self.address + from, to_usize(to - from)?, &description)
+            .set_access(self.address, self.size, &description)
             .map_err(self.device.fail(Some(self.size as u64)))
     }
 }
@@ -294,12 +279,7 @@ impl Drop for Range {
 #[derive(Debug)]
 pub struct CudaMapping {
     pub(super) range: Range,
-    /// Bytes that may be copied now.
     pub(super) len: u64,
-    /// Bytes that may be copied once all is accessible.
-    whole: u64,
-    /// Bytes of the range that are accessible.
-    open: u64,
     pub(super) access: Access,
     /// Streams with copies into this mapping that nobody has waited for.
     pub(super) in_flight: BTreeSet<u64>,
@@ -312,14 +292,6 @@ impl CudaMapping {
 
     pub(super) fn base(&self) -> u64 {
         self.range.address
-    }
-
-    /// Makes what [`CudaAllocation::map_prefix`] left out accessible too.
-    pub fn open_rest(&mut self) -> Result<()> {
-        self.range.set_access(self.access, self.open, self.size())?;
-        self.open = self.size();
-        self.len = self.whole;
-        Ok(())
     }
 
     /// Bytes of address range in use: the length rounded up to the granularity.

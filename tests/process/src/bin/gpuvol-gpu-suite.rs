@@ -15,7 +15,7 @@ use gpuvol_client::layout::DeviceBuffer;
 use gpuvol_client::{Code, Error, OpenOptions, OpenWay, PutOptions, PutWay};
 use gpuvol_memory::{CudaMemory, Mapping as _};
 use gpuvol_process_tests::child::TestClient;
-use gpuvol_process_tests::node::path;
+use gpuvol_process_tests::node::{path, wait_for};
 use gpuvol_process_tests::{TestNode, TestVolume};
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ fn large_object(size: u64) -> Value {
     let put = producer.said();
     assert_eq!(put["way"], "device copy");
     producer.kill();
-    assert_eq!(compute_processes(), 0, "no CUDA process is alive");
+    wait_for("the end of every CUDA process", || compute_processes() == 0);
     let mut opens = Vec::new();
     let namespaces: &[&str] =
         &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--net", "--uts"];
@@ -114,7 +114,7 @@ fn large_object(size: u64) -> Value {
     for killed in [false, true] {
         if killed {
             node.kill_store();
-            assert_eq!(compute_processes(), 0, "no CUDA process is alive");
+            wait_for("the end of every CUDA process", || compute_processes() == 0);
             std::thread::sleep(Duration::from_secs(1));
             node.start_store();
         }
@@ -142,38 +142,50 @@ fn steps(size: u64) -> Value {
     let memory = CudaMemory::open_ordinal(0).unwrap();
     let source = memory.create(size).unwrap().map(Access::ReadWrite).unwrap();
     let copy = [DeviceCopy { source: source.address(), offset: 0, len: size }];
-    let names = ["create", "map", "copy", "copy again", "unmap", "export", "free", "round trip"];
+    let names = [
+        "create",
+        "map",
+        "copy",
+        "copy again",
+        "enqueue",
+        "export meanwhile",
+        "rest of the copy",
+        "unmap",
+        "release, a descriptor is left",
+        "free",
+        "round trip",
+    ];
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     for _ in 0..15 {
         let mut at = 0;
-        let mut lap = |start: Instant| {
+        let mut start = Instant::now();
+        let mut lap = || {
             times[at].push(start.elapsed().as_secs_f64() * 1e3);
             at += 1;
+            start = Instant::now();
         };
-        let start = Instant::now();
         let allocation = memory.create(size).unwrap();
-        lap(start);
-        let start = Instant::now();
+        lap();
         let mut target = allocation.map(Access::ReadWrite).unwrap();
-        lap(start);
-        for _ in 0..2 {
-            let start = Instant::now();
-            target.copy_device_batch(&copy, None).unwrap();
-            lap(start);
-        }
-        let start = Instant::now();
-        drop(target);
-        lap(start);
-        let start = Instant::now();
+        lap();
+        target.copy_device_batch(&copy, None).unwrap();
+        lap();
+        target.copy_device_batch(&copy, None).unwrap();
+        lap();
+        target.copy_from_device(0, source.address(), size, None).unwrap();
+        lap();
         let fd = allocation.export().unwrap();
-        lap(start);
+        lap();
+        target.synchronize(None).unwrap();
+        lap();
+        drop(target);
+        lap();
         drop(allocation);
-        let start = Instant::now();
+        lap();
         drop(fd);
-        lap(start);
-        let start = Instant::now();
+        lap();
         client.usage().unwrap();
-        lap(start);
+        lap();
     }
     let median = |mut times: Vec<f64>| {
         times.sort_by(f64::total_cmp);
