@@ -37,8 +37,9 @@ wheel: venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin build --quiet --release --manifest-path client-lib/python/Cargo.toml --out dist
 	$(PY) -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/gpuvol-*.whl
 
-demo: build wheel
-	target/debug/gpuvol demo $(DEMO)
+demo: wheel
+	cargo build --release -p gpuvol-store -p gpuvol-csi -p gpuvol-cli
+	target/release/gpuvol demo $(DEMO)
 
 test: lint unit python proto-check sanity fuzz
 	@echo "make test: everything passed"

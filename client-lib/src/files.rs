@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use gpuvol_protocol::ObjectPath;
 use gpuvol_protocol::message::Kind;
+use gpuvol_protocol::types::SOCKET_NAME;
 
 use crate::error::{Error, Result};
 use crate::layout::{TensorMeta, is_ipc_file, is_npy_file, plan_host, plan_tensor};
@@ -20,17 +22,36 @@ use crate::open::{Object, OpenOptions};
 use crate::put::{Put, PutOptions, PutWay, host_parts};
 use crate::volume::Volume;
 
-/// The volume that a path is on, and the path inside; `None` where it is on none. One session per mount is kept for the
-/// life of the process.
+/// Most mounts whose sessions are kept.
+const MAX_SESSIONS: usize = 64;
+
+/// A mount's session, and the socket that it was made at: a volume that was published anew has another one.
+struct Known {
+    socket: (u64, u64),
+    volume: Volume,
+}
+
+/// The volume that a path is on, and the path inside; `None` where it is on none. One session per mount is kept.
 pub fn volume_at(path: &Path) -> Result<Option<(Volume, ObjectPath)>> {
-    static VOLUMES: OnceLock<Mutex<HashMap<PathBuf, Volume>>> = OnceLock::new();
+    static KNOWN: OnceLock<Mutex<HashMap<PathBuf, Known>>> = OnceLock::new();
     let Place::Volume { mount, path } = locate(path)? else { return Ok(None) };
-    let mut volumes = VOLUMES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(volume) = volumes.get(&mount) {
-        return Ok(Some((volume.clone(), path)));
+    let socket = mount.join(SOCKET_NAME);
+    let meta = fs::symlink_metadata(&socket).map_err(|source| Error::Connect { path: socket, source })?;
+    let socket = (meta.dev(), meta.ino());
+    let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(same) = known().get(&mount).filter(|k| k.socket == socket) {
+        return Ok(Some((same.volume.clone(), path)));
     }
+    // Not under the lock: a store that is being replaced may take a while to answer.
     let volume = Volume::at_mount(&mount)?;
-    volumes.insert(mount, volume.clone());
+    let mut known = known();
+    if known.len() >= MAX_SESSIONS && !known.contains_key(&mount) {
+        // Any other: what is still used lives on by itself.
+        if let Some(other) = known.keys().next().cloned() {
+            known.remove(&other);
+        }
+    }
+    known.insert(mount, Known { socket, volume: volume.clone() });
     Ok(Some((volume, path)))
 }
 

@@ -254,6 +254,7 @@ impl Volume {
             },
             _ => Error::memory(path)(error),
         })?;
+        tracing::trace!("reserved, and the memory is mapped");
         copy(&mut mapping, &placed).map_err(Error::memory(path))?;
         // While the GPU copies, the store checks the memory and hands it to the keeper.
         let fd = allocation.export().map_err(Error::memory(path))?;
@@ -266,11 +267,14 @@ impl Volume {
             allocations.push(Allocation { id: 0, kind, len: meta.len(), device: Vec::new() });
             fds.push(meta.as_fd());
         }
+        tracing::trace!("copies are enqueued, the memory is exported");
         let attach = Attach { reservation: reservation.id, allocations };
         self.session().call(Op::Attach(attach), &fds)?;
         drop(fds);
         drop(fd);
+        tracing::trace!("attached");
         mapping.synchronize(options.stream).map_err(Error::memory(path))?;
+        tracing::trace!("copied");
         let seal = Seal {
             reservation: reservation.id,
             kind: kind.into(),
@@ -279,7 +283,11 @@ impl Volume {
             exclusive: options.exclusive,
             ..Seal::default()
         };
-        let version = reservation.seal(seal, || drop((mapping, allocation)))?;
+        let version = reservation.seal(seal, || {
+            drop((mapping, allocation));
+            tracing::trace!("unmapped");
+        })?;
+        tracing::trace!("sealed");
         Ok(Put { version, size: plan.len, way })
     }
 

@@ -23,6 +23,7 @@ class Handover:
         parser.add_argument("--output", default=os.environ.get("GPUVOL_DEMO_OUT"))
         parser.add_argument("--via", choices=list(WAYS), default="gpuvol")
         parser.add_argument("--device", help="gpuvol: auto, gpu or GPU-<uuid>; else host memory")
+        parser.add_argument("--rows", type=int, help="hand over this many rows at most")
         parser.add_argument("--wait", type=float, default=60, help="gpuvol: seconds for the input")
         self.stage = stage
         self.args = parser.parse_args()
@@ -45,6 +46,8 @@ class Handover:
         """Hands a table to the next stage."""
         if not self.args.output:
             raise SystemExit(f"{self.stage}: give --output, or set GPUVOL_DEMO_OUT")
+        if self.args.rows is not None:
+            table = table.head(self.args.rows)
         seconds, (size, how) = timed(self.way.write, table, self.args.output, self.args.device)
         self._report("write", len(table), size, seconds, how)
 

@@ -3,6 +3,8 @@
 //! Requests can carry secrets. Types that hold some have no `Debug`, and crates that see raw requests (gRPC and HTTP)
 //! log warnings at most, whatever verbosity was asked for.
 
+use std::io::IsTerminal;
+
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{EnvFilter, FilterExt, ParseError, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -20,7 +22,8 @@ pub enum LogError {
 /// Sends logs to standard error from now on.
 pub fn start(filter: &str) -> Result<(), LogError> {
     let wanted = EnvFilter::try_new(filter)?.and(filter_fn(is_ours_or_a_warning));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(wanted);
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr).with_filter(wanted);
     Ok(tracing_subscriber::registry().with(lines).try_init()?)
 }
 

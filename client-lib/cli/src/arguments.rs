@@ -51,7 +51,7 @@ pub enum Command {
     /// Runs a node on this machine, for development (the program gpuvol-dev)
     #[command(disable_help_flag = true, after_help = sibling::DEV_EXAMPLES)]
     Dev(sibling::Passed),
-    /// Shows two stages handing over a table, on a node of its own (the program gpuvol-dev)
+    /// Runs a pipeline of three stages that hand over tables, on a node of its own (the program gpuvol-dev)
     #[command(disable_help_flag = true)]
     Demo(sibling::Passed),
 }

@@ -44,6 +44,9 @@ enum What {
 
 fn main() {
     let flags = Flags::parse();
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let clock = tracing_subscriber::fmt::time::uptime();
+    tracing_subscriber::fmt().with_env_filter(filter).with_timer(clock).with_writer(std::io::stderr).init();
     let volume = Volume::at_mount(&flags.mount).expect("the volume answers");
     match flags.what {
         What::Put { path: at, size, seed } => {
