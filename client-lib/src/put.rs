@@ -236,12 +236,16 @@ impl Volume {
         let takes = placed.device_len().next_multiple_of(memory.granularity()).saturating_add(meta_len);
         // The memory is made while the store answers: where the volume is full it goes at once.
         let mut made = None;
+        tracing::trace!("planned");
         let (reservation, _) = self.reserve(path, takes, Tier::Gpu, &device, || {
             made = Some(create_patiently(&memory, placed.device_len()).and_then(|memory| {
+                tracing::trace!("the memory is made");
                 let mapping = memory.map(Access::ReadWrite)?;
+                tracing::trace!("mapped");
                 Ok((memory, mapping))
             }));
         })?;
+        tracing::trace!("reserved");
         let made = made.ok_or_else(|| self.confused("a reservation before it was asked for"))?;
         let (allocation, mut mapping) = made.map_err(|error| match memory.memory_info() {
             Ok(info) if error.is_out_of_memory() => Error::DeviceFull {
@@ -254,7 +258,6 @@ impl Volume {
             },
             _ => Error::memory(path)(error),
         })?;
-        tracing::trace!("reserved, and the memory is mapped");
         copy(&mut mapping, &placed).map_err(Error::memory(path))?;
         // While the GPU copies, the store checks the memory and hands it to the keeper.
         let fd = allocation.export().map_err(Error::memory(path))?;

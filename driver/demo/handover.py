@@ -7,7 +7,6 @@ import argparse
 import gc
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,11 +27,13 @@ class Handover:
         self.stage = stage
         self.args = parser.parse_args()
         self.way = WAYS[self.args.via]
-        # The first call of its kind imports more modules.
-        with tempfile.TemporaryDirectory() as scratch:
-            tiny = os.path.join(scratch, "tiny")
-            self.way.write(pd.DataFrame({"number": [1.5, None], "word": ["a", None]}), tiny, None)
-            self.way.read(tiny, 0)
+        # The first call of its kind imports more modules, and on a GPU makes the process's CUDA context.
+        beside = os.path.dirname(self.args.output or self.args.input or "")
+        tiny = os.path.join(beside, f".{stage}-{os.getpid()}")
+        table = pd.DataFrame({"number": [1.5, None], "word": ["a", None]})
+        self.way.write(table, tiny, self.args.device)
+        self.way.read(tiny, 0)
+        self.way.remove(tiny)
 
     def read(self) -> pd.DataFrame:
         """The table that the stage before this one wrote."""

@@ -14,6 +14,7 @@ class Way(NamedTuple):
     """Table, path and device; answers the bytes and how they were written."""
     read: Callable[[str, float], tuple[pd.DataFrame, int, str]]
     """Path and seconds to wait; answers the table, its bytes and how they were read."""
+    remove: Callable[[str], None]
 
 
 def put(table: pd.DataFrame, path: str, device: str | None) -> tuple[int, str]:
@@ -36,7 +37,7 @@ def by_file(write: Callable[[pd.DataFrame, str], None], read: Callable[[str], pd
     def read_file(path: str, wait: float) -> tuple[pd.DataFrame, int, str]:
         return read(path), os.path.getsize(path), "file"
 
-    return Way(write_file, read_file)
+    return Way(write_file, read_file, os.remove)
 
 
 def pickled(table: pd.DataFrame, path: str) -> None:
@@ -45,7 +46,7 @@ def pickled(table: pd.DataFrame, path: str) -> None:
 
 
 WAYS = {
-    "gpuvol": Way(put, get),
+    "gpuvol": Way(put, get, gpuvol.unlink),
     "parquet": by_file(pd.DataFrame.to_parquet, pd.read_parquet),
     "feather": by_file(pd.DataFrame.to_feather, pd.read_feather),
     "pickle": by_file(pickled, pd.read_pickle),

@@ -1,5 +1,7 @@
 //! Frames against hostile and broken peers, over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -111,8 +111,8 @@ struct ProgramFlags {
 /// Ends a node with all that is on its volume, and leaves nothing
 #[derive(Debug, Args)]
 struct Down {
-    /// The node whose volume is here
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["state", "all"])]
+    /// The node whose volume is here; --state, where given too, is what counts
+    #[arg(long, value_name = "DIR", conflicts_with = "all")]
     mount: Option<PathBuf>,
     /// The node with this state directory
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
@@ -183,8 +183,8 @@ fn run(command: Command) -> Result<String> {
             store_flags: up.programs.store_flag,
         }),
         Command::Down(down) => down::run(&match (down.mount, down.state, down.all) {
-            (Some(mount), ..) => down::Which::Mount(mount),
-            (None, Some(state), _) => down::Which::State(state),
+            (_, Some(state), _) => down::Which::State(state),
+            (Some(mount), None, _) => down::Which::Mount(mount),
             (None, None, true) => down::Which::All,
             (None, None, false) => down::Which::Only,
         }),

@@ -41,7 +41,7 @@ fn main() -> std::process::ExitCode {
     let flags = Flags::parse();
     process::start_logging(&flags.log);
     process::raise_descriptor_limit();
-    match run(flags) {
+    match run(&flags) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the store ends");
@@ -50,7 +50,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
+fn run(flags: &Flags) -> Result<(), Box<dyn std::error::Error>> {
     let node = Node::start(Config {
         state: flags.state.clone(),
         budgets: Budgets { host: flags.host_budget, gpu: flags.gpu_budget },

@@ -1,5 +1,7 @@
 //! A pod with little memory: pages are charged to who touches them first, so the store must have done that.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

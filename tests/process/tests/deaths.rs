@@ -1,5 +1,7 @@
 //! The death table: what is lost when a process is killed. One test a row, with the real processes and SIGKILL.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::time::Duration;
 
 use gpuvol_client::{Code, Error, OpenOptions, PutOptions};

@@ -1,5 +1,7 @@
 //! Device memory on the fake CUDA driver: every path that a real GPU takes, and the faults that one seldom shows.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::process::Command;
 use std::sync::{Arc, Once};
 

@@ -1,5 +1,7 @@
 //! Clients that lie: a typed error, a request or connection that ends, and nothing that leaks.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Objects through a real keeper and store: put, open, names, quota.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -180,7 +180,7 @@ impl Stages<'_> {
                 command.arg(option).arg(data.join(format!("{name}.{extension}")));
             }
         }
-        if let (Some(device), false) = (device, stage == "train") {
+        if let Some(device) = device {
             command.args(["--device", device]);
         }
         if let (Some(rows), "read") = (self.request.rows, stage) {

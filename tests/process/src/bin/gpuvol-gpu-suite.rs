@@ -95,7 +95,7 @@ fn idle_store() -> Value {
 /// also after the store was killed, with no CUDA process alive in between.
 fn large_object(size: u64) -> Value {
     let mut node = node();
-    let volume = node.gpu_volume("large", size * 3);
+    let volume = node.gpu_volume("large", size * 9);
     let size_text = size.to_string();
     let mut producer = TestClient::start(&volume.mount, &["gpu-put", "a", &size_text, "5"]);
     let put = producer.said();
@@ -191,12 +191,14 @@ fn steps(size: u64) -> Value {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     };
-    Value::Object(names.iter().map(|n| n.to_string()).zip(times.into_iter().map(|t| json!(median(t)))).collect())
+    Value::Object(
+        names.iter().map(std::string::ToString::to_string).zip(times.into_iter().map(|t| json!(median(t)))).collect(),
+    )
 }
 
 fn open_sizes() -> Value {
     let node = node();
-    let volume = node.gpu_volume("sizes", 20 * GIB);
+    let volume = node.gpu_volume("sizes", 40 * GIB);
     let mut figures = serde_json::Map::new();
     for size in [2 * MIB, 256 * MIB, 4 * GIB] {
         let name = format!("o{size}");
@@ -215,7 +217,7 @@ fn open_sizes() -> Value {
 
 fn freeing(size: u64) -> Value {
     let node = node();
-    let volume = node.gpu_volume("free", size * 3);
+    let volume = node.gpu_volume("free", size * 9);
     let memory = CudaMemory::open_ordinal(0).unwrap();
     let free = || memory.memory_info().unwrap().free;
     let before = free();
