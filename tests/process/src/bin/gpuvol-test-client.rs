@@ -161,6 +161,17 @@ mod gpu {
         });
         let copy_ms = median(copies.collect());
         drop(target);
+        // The same copy into memory that was made just before, as a put's is.
+        let fresh: Vec<_> = (0..4).map(|_| memory.create(size).unwrap().map(Access::ReadWrite).unwrap()).collect();
+        let copies = fresh.into_iter().map(|mut target| {
+            let start = Instant::now();
+            target.copy_device_batch(&copy, None).unwrap();
+            (ms(start), target)
+        });
+        let copies: Vec<_> = copies.collect();
+        let fresh_copy_ms = median(copies.iter().map(|(took, _)| *took).collect());
+        drop(copies);
+        std::thread::sleep(Duration::from_millis(200));
         let mut way = "";
         // Under names of their own: memory that was freed just now takes the driver longer to make anew.
         let puts = (0..7).map(|n| {
@@ -186,7 +197,7 @@ mod gpu {
         });
         let replace_ms = median(replaces.collect());
         say(
-            &serde_json::json!({"way": way, "crc": crc, "context_ms": context, "copy_ms": copy_ms, "put_ms": put_ms, "replace_ms": replace_ms, "of_copy_rate": copy_ms / put_ms}),
+            &serde_json::json!({"way": way, "crc": crc, "context_ms": context, "copy_ms": copy_ms, "fresh_copy_ms": fresh_copy_ms, "of_fresh_copy_rate": fresh_copy_ms / put_ms, "put_ms": put_ms, "replace_ms": replace_ms, "of_copy_rate": copy_ms / put_ms}),
         );
         stay();
     }
