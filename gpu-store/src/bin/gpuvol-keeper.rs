@@ -1,6 +1,7 @@
 //! `gpuvol-keeper`: holds file descriptors so that memory outlives every other process.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use gpuvol_store::{keeper, process};
@@ -20,6 +21,7 @@ struct Flags {
 fn main() -> std::io::Result<()> {
     let flags = Flags::parse();
     process::start_logging(&flags.log);
+    let _only = process::claim(&flags.state.join("keeper"), Duration::from_secs(5))?;
     let limit = process::raise_descriptor_limit();
     let listener = process::listen(&flags.state.join("keeper/keeper.sock"))?;
     tracing::info!(limit, "holding");

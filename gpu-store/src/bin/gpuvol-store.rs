@@ -51,6 +51,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<(), Box<dyn std::error::Error>> {
+    let _only = process::claim(&flags.state.join("store"), Duration::from_secs(5))?;
     let node = Node::start(Config {
         state: flags.state.clone(),
         budgets: Budgets { host: flags.host_budget, gpu: flags.gpu_budget },

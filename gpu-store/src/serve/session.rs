@@ -15,8 +15,9 @@ use crate::node::{MAX_LEASES, Node, internal};
 
 /// How long a new connection may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
-/// Longest name of a client that is kept, in bytes.
-const MAX_CLIENT: usize = 128;
+/// Longest name of a client, and of a pod, that objects carry as their producer, in bytes: a page of a list has a
+/// thousand of them.
+const MAX_NAME: usize = 128;
 
 /// Who is asking.
 #[derive(Debug, Clone)]
@@ -73,14 +74,20 @@ fn converse(node: &Arc<Node>, publish: &str, stream: UnixStream) -> Result<(), F
     stream.set_nonblocking(false)?;
     let place = node.admit(publish, &stream);
     let mut channel = Channel::new(stream, Limits::default());
+    let refuse =
+        |channel: &mut Channel, fault| channel.send(&Welcome { fault: Some(fault), ..Welcome::default() }, &[]);
+    let _place = match place {
+        Ok(place) => place,
+        // Without waiting for its hello: who floods us with connections does not get our threads.
+        Err(fault) => return refuse(&mut channel, fault),
+    };
     let Some((hello, _)) = channel.receive::<Hello>(Some(HELLO))? else { return Ok(()) };
-    let (asker, welcome, pipe) = match place.and_then(|place| greet(node, publish, &hello).map(|g| (place, g))) {
-        Ok((place, (asker, welcome, pipe))) => ((asker, place), welcome, pipe),
-        Err(fault) => return channel.send(&Welcome { fault: Some(fault), ..Welcome::default() }, &[]),
+    let (asker, welcome, pipe) = match greet(node, publish, &hello) {
+        Ok(greeted) => greeted,
+        Err(fault) => return refuse(&mut channel, fault),
     };
     channel.send(&welcome, &pipe.as_ref().map(AsFd::as_fd).into_iter().collect::<Vec<_>>())?;
     drop(pipe);
-    let (asker, _place) = asker;
     while let Some((request, fds)) = channel.receive::<Request>(None)? {
         let id = request.id;
         let (answer, out) = handle(node, &asker, request, fds).unwrap_or_else(|fault| (Answer::Fault(fault), vec![]));
@@ -103,13 +110,11 @@ fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welco
         );
         Fault::new(Code::Protocol, message)
     })?;
-    let mut client = hello.client.clone();
-    client.retain(|c| !c.is_control());
-    client.truncate((0..=MAX_CLIENT.min(client.len())).rev().find(|n| client.is_char_boundary(*n)).unwrap_or(0));
+    let client = printable(&hello.client);
 
     let catalogue = node.catalogue();
     let known = catalogue.publishes.get(publish).cloned();
-    let known = known.ok_or_else(|| Fault::new(Code::NotFound, "this volume is no longer published here"))?;
+    let known = known.ok_or_else(not_published)?;
     let volume = catalogue.volume(&known.volume)?;
     let (tier, device) = (volume.tier(), volume.device.clone());
     let joined = LeaseId::from_slice(&hello.lease)
@@ -125,7 +130,8 @@ fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welco
         }
         None => new_lease(node, publish, &client).map(|(lease, pipe)| (lease, Some(pipe)))?,
     };
-    let producer = if known.pod.is_empty() { client } else { format!("{} ({client})", known.pod) };
+    let pod = printable(&known.pod);
+    let producer = if pod.is_empty() { client } else { format!("{pod} ({client})") };
     let asker = Asker {
         publish: publish.to_owned(),
         volume: known.volume.clone(),
@@ -147,6 +153,14 @@ fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welco
     Ok((asker, welcome, pipe))
 }
 
+/// A name as people may see it, cut to [`MAX_NAME`].
+fn printable(name: &str) -> String {
+    let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
+    let end = (0..=MAX_NAME.min(name.len())).rev().find(|n| name.is_char_boundary(*n));
+    name.truncate(end.unwrap_or(0));
+    name
+}
+
 /// Opens a lease: its pipe is with the keeper before its record is in the log.
 fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, OwnedFd), Fault> {
     let lease = LeaseId::random();
@@ -160,7 +174,7 @@ fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, 
         if catalogue.publishes.contains_key(publish) {
             catalogue.commit(Fact::LeaseOpened(opened))
         } else {
-            Err(Fault::new(Code::NotFound, "this volume is no longer published here"))
+            Err(not_published())
         }
     };
     match committed {
@@ -170,13 +184,26 @@ fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, 
             return Err(fault);
         }
     }
-    node.watch_lease(lease, read)?;
+    if let Err(fault) = node.watch_lease(lease, read) {
+        // Nobody would see it hang up.
+        let garbage = node.catalogue().commit(Fact::LeaseEnded(lease.0.to_vec()))?;
+        node.reap(garbage);
+        return Err(fault);
+    }
     Ok((lease, write))
+}
+
+fn not_published() -> Fault {
+    Fault::new(Code::NotFound, "this volume is no longer published here")
 }
 
 fn handle(node: &Arc<Node>, asker: &Asker, request: Request, fds: Vec<OwnedFd>) -> Outcome {
     if request.id == 0 {
         return Err(Fault::new(Code::Protocol, "a request without an id"));
+    }
+    // A connection that was made while its publish ended.
+    if !node.catalogue().publishes.contains_key(&asker.publish) {
+        return Err(not_published());
     }
     if !request.released.is_empty() {
         let released = HoldsReleased { lease: asker.lease.0.to_vec(), holds: request.released };

@@ -369,3 +369,18 @@ fn a_lease_without_its_pipe_is_over() {
     drop((raw, again));
     ground.check();
 }
+
+#[test]
+fn two_stores_never_serve_one_state_directory() {
+    let ground = Ground::new();
+    for (name, what) in [("gpuvol-store", "store"), ("gpuvol-keeper", "keeper")] {
+        let out = std::process::Command::new(gpuvol_process_tests::binary(name, "gpuvol-store"))
+            .arg("--state")
+            .arg(ground.node.state())
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && error.contains(&format!("{what}/lock")), "{error}");
+    }
+    ground.check();
+}
