@@ -26,7 +26,7 @@ build:
 # The Python environment of the tests and the demo.
 venv: $(VENV)/.made
 $(VENV)/.made: client-lib/python/requirements-dev.txt
-	python3 -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed, this is " + sys.version'
+	python3 -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
 	python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
