@@ -1,45 +1,30 @@
-//! Requests that make objects: create, seal, abort, put-inline.
+//! Requests that make objects of their own memory: create, attach, seal, abort.
 //!
 //! The order that makes a crash at any point harmless: take quota, make the memory, give its descriptor to the keeper,
 //! then commit the fact. Whatever the keeper holds without a fact is dropped at the next start.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use gpuvol_memory::memfd::verify_sealed;
 use gpuvol_memory::{HostMemory, Memory};
 use gpuvol_protocol::message::{
-    Abort, Allocation, AllocationKind, Answer, Attach, Attribute, Create, Created, Done, INLINE_LIMIT,
-    INLINE_SEGMENTS_LIMIT, Kind, MAX_ALLOCATIONS, MAX_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_SEGMENTS, PutInline, Seal,
-    Sealed, Segment, Tier,
+    Abort, Allocation, AllocationKind, Answer, Attach, Create, Created, Done, Kind, Seal, Sealed, Tier,
 };
 use gpuvol_protocol::types::{Bytes, size};
-use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath, TypeError};
-use rustix::fs::{FileType, MemfdFlags};
+use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath};
 
+use super::check::{check_attributes, check_charge, check_descriptors, check_segments, invalid, seal_memfd, unknown};
 use super::names::{answered, make_parents, named, place, room_for_entry};
 use super::session::{Answered, Asker, Outcome};
-use crate::catalogue::object::{Reservation, charge_of};
-use crate::catalogue::quota::{DEVICE_GRANULE, Share, charge};
-use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved, SlabCreated};
-use crate::catalogue::slab::{SLAB_SIZE, slot_size};
+use crate::catalogue::object::Reservation;
+use crate::catalogue::quota::{Share, charge};
+use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved};
 use crate::catalogue::state::{Catalogue, memory_key};
 use crate::catalogue::tree::{Child, PathError};
-use crate::node::{MAX_MEMORY, Node, internal, now_ms};
+use crate::node::{MAX_MEMORY, Node, now_ms};
 
-/// Most attribute bytes of one object together.
-const MAX_ATTRIBUTES_BYTES: usize = 64 * 1024;
 /// Most reservations of one lease at once.
 const MAX_RESERVATIONS: usize = 1024;
-
-/// An enum's value that this store does not know.
-fn unknown(path: &ObjectPath, what: &'static str, value: i32) -> Fault {
-    invalid(format!("{path}: {}", TypeError::Enum { what, value }))
-}
-
-fn invalid(message: impl Into<String>) -> Fault {
-    Fault::new(Code::InvalidArgument, message)
-}
 
 /// Quota taken for memory that is being made; given back unless [`Pending::settle`] is called under the lock that
 /// commits.
@@ -166,7 +151,7 @@ fn created_before(catalogue: &Catalogue, asker: &Asker, request: u64) -> Result<
 }
 
 /// May an object appear at this path?
-fn check_place(catalogue: &Catalogue, volume: &str, path: &ObjectPath, exclusive: bool) -> Result<(), Fault> {
+pub fn check_place(catalogue: &Catalogue, volume: &str, path: &ObjectPath, exclusive: bool) -> Result<(), Fault> {
     let volume_state = catalogue.volume(volume)?;
     match volume_state.tree.lookup(path) {
         Ok(Child::Directory(_)) => {
@@ -300,20 +285,6 @@ fn disown(node: &Node, catalogue: &mut Catalogue, new: &NewMemory) {
     }
 }
 
-/// Is all of it in what was reserved?
-fn check_charge(
-    path: &ObjectPath,
-    reservation: &Reservation,
-    allocations: &[Allocation],
-    segments: &[Segment],
-) -> Result<(), Fault> {
-    let takes = charge_of(allocations, segments);
-    if takes <= reservation.charge {
-        return Ok(());
-    }
-    Err(invalid(format!("{path}: the object takes {}, {} were reserved", Bytes(takes), Bytes(reservation.charge))))
-}
-
 pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<OwnedFd>) -> Outcome {
     let (reservation, own) = {
         let catalogue = node.catalogue();
@@ -367,7 +338,7 @@ pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<
 }
 
 /// Commits an object at its path.
-fn publish(
+pub fn publish(
     node: &Node,
     catalogue: &mut Catalogue,
     asker: &Asker,
@@ -396,142 +367,6 @@ fn owned_reservation(catalogue: &Catalogue, asker: &Asker, id: u64) -> Result<Re
     own.cloned().ok_or_else(|| Fault::new(Code::NotFound, format!("this client has no reservation {id}")))
 }
 
-fn check_attributes(path: &ObjectPath, attributes: &[Attribute]) -> Result<(), Fault> {
-    let total: usize = attributes.iter().map(|a| a.name.len() + a.value.len()).sum();
-    let one = attributes.iter().map(|a| a.name.len() + a.value.len()).max().unwrap_or(0);
-    if attributes.len() > MAX_ATTRIBUTES || one > MAX_ATTRIBUTE_BYTES || total > MAX_ATTRIBUTES_BYTES {
-        let message = format!(
-            "{path}: {} attributes of {total} bytes, the largest of {one}; allowed are {MAX_ATTRIBUTES} of {MAX_ATTRIBUTES_BYTES} bytes, each up to {MAX_ATTRIBUTE_BYTES}",
-            attributes.len()
-        );
-        return Err(invalid(message));
-    }
-    Ok(())
-}
-
-/// Are the descriptors that came along the memory that they are said to be?
-fn check_descriptors(
-    node: &Node,
-    path: &ObjectPath,
-    reservation: &Reservation,
-    claimed: &[Allocation],
-    fds: &[OwnedFd],
-) -> Result<(), Fault> {
-    if claimed.len() != fds.len() || claimed.len() >= MAX_ALLOCATIONS {
-        let message = format!(
-            "{path}: {} allocations with {} descriptors; one each, fewer than {MAX_ALLOCATIONS}",
-            claimed.len(),
-            fds.len()
-        );
-        return Err(invalid(message));
-    }
-    for (allocation, fd) in claimed.iter().zip(fds) {
-        let kind =
-            AllocationKind::try_from(allocation.kind).map_err(|_| unknown(path, "allocation kind", allocation.kind))?;
-        match kind {
-            AllocationKind::Memfd => check_memfd(path, allocation, fd)?,
-            AllocationKind::CudaVmm => check_device_memory(node, path, reservation, allocation, fd)?,
-        }
-    }
-    Ok(())
-}
-
-fn check_memfd(path: &ObjectPath, allocation: &Allocation, fd: &OwnedFd) -> Result<(), Fault> {
-    let page = crate::catalogue::quota::HOST_GRANULE;
-    if allocation.len == 0 || !allocation.len.is_multiple_of(page) || !allocation.device.is_empty() {
-        let message =
-            format!("{path}: a memfd of {} bytes; a multiple of {page} and no device are wanted", allocation.len);
-        return Err(invalid(message));
-    }
-    verify_sealed(fd.as_fd(), allocation.len)
-        .map_err(|error| Fault::new(Code::BadMemory, format!("{path}: the descriptor is no sealed memory: {error}")))
-}
-
-fn check_device_memory(
-    node: &Node,
-    path: &ObjectPath,
-    reservation: &Reservation,
-    allocation: &Allocation,
-    fd: &OwnedFd,
-) -> Result<(), Fault> {
-    if reservation.tier != Tier::Gpu || allocation.device != reservation.device {
-        let name = |uuid: &[u8]| DeviceUuid::try_from(uuid).map_or_else(|_| "host memory".into(), |u| u.to_string());
-        let message = format!(
-            "{path}: memory of {} for a reservation on {}",
-            name(&allocation.device),
-            name(&reservation.device)
-        );
-        return Err(Fault::new(Code::DeviceMismatch, message));
-    }
-    if allocation.len == 0 || !allocation.len.is_multiple_of(DEVICE_GRANULE) {
-        let message =
-            format!("{path}: device memory of {} bytes; a multiple of {DEVICE_GRANULE} is wanted", allocation.len);
-        return Err(invalid(message));
-    }
-    // The store has no CUDA context to ask what the descriptor is, but it can tell what it surely is not.
-    let stat = rustix::fs::fstat(fd).map_err(internal)?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    let is_memfd = kind == FileType::RegularFile && rustix::fs::fcntl_get_seals(fd).is_ok();
-    let plausible = match kind {
-        FileType::RegularFile => is_memfd && node.config.memfd_devices,
-        FileType::Directory | FileType::Symlink | FileType::Fifo | FileType::Socket | FileType::BlockDevice => false,
-        FileType::CharacterDevice | FileType::Unknown => true,
-    };
-    if plausible {
-        return Ok(());
-    }
-    Err(Fault::new(Code::BadMemory, format!("{path}: the descriptor is {kind:?}, not exported device memory")))
-}
-
-fn check_segments(path: &ObjectPath, allocations: &[Allocation], segments: &[Segment]) -> Result<(), Fault> {
-    if segments.is_empty() || segments.len() > MAX_SEGMENTS {
-        return Err(invalid(format!("{path}: {} segments; 1 to {MAX_SEGMENTS} are allowed", segments.len())));
-    }
-    let mut total: u64 = 0;
-    let mut inline: u64 = 0;
-    for (at, segment) in segments.iter().enumerate() {
-        let refuse = |why: String| Err(invalid(format!("{path}: segment {at} {why}")));
-        let len = size(segment.len)?;
-        if segment.inline.is_empty() {
-            let index = usize::try_from(segment.allocation).unwrap_or(usize::MAX);
-            let Some(allocation) = allocations.get(index) else {
-                return refuse(format!("names allocation {index} of {}", allocations.len()));
-            };
-            let end = segment.offset.checked_add(len);
-            if end.is_none_or(|end| end > allocation.len) {
-                return refuse(format!(
-                    "covers {len} bytes at {}, its allocation has {}",
-                    segment.offset, allocation.len
-                ));
-            }
-        } else {
-            if segment.inline.len() as u64 != len {
-                return refuse(format!("says {len} bytes and has {}", segment.inline.len()));
-            }
-            inline += len;
-        }
-        total = size(total.saturating_add(len))?;
-    }
-    if inline > INLINE_SEGMENTS_LIMIT {
-        let message = format!("{path}: {inline} bytes of inline segments; {INLINE_SEGMENTS_LIMIT} are allowed");
-        return Err(invalid(message));
-    }
-    Ok(())
-}
-
-/// Ends writing to the store's own memfd, for everybody and for good. A client that punched holes meanwhile gets zeros
-/// there: made now, by the store, so that no reader is charged for them.
-fn seal_memfd(path: &ObjectPath, fd: &OwnedFd, allocation: &Allocation) -> Result<(), Fault> {
-    gpuvol_memory::memfd::seal(fd.as_fd())
-        .map_err(|e| Fault::new(Code::BadMemory, format!("{path}: its memory cannot be sealed: {e}")))?;
-    let blocks = rustix::fs::fstat(fd).map_err(internal)?.st_blocks;
-    // The size is sealed, so no block lies beyond the end.
-    if u64::try_from(blocks).unwrap_or(0).saturating_mul(512) < allocation.len {
-        rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, allocation.len).map_err(internal)?;
-    }
-    Ok(())
-}
-
 pub fn abort(node: &Arc<Node>, asker: &Asker, abort: &Abort) -> Outcome {
     let mut catalogue = node.catalogue();
     if owned_reservation(&catalogue, asker, abort.reservation).is_ok() {
@@ -542,86 +377,8 @@ pub fn abort(node: &Arc<Node>, asker: &Asker, abort: &Abort) -> Outcome {
     Ok((Answer::Done(Done {}), vec![]))
 }
 
-pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInline) -> Outcome {
-    let path = ObjectPath::new(inline.path.as_slice())?;
-    asker.may_write(&path)?;
-    let len = inline.content.len() as u64;
-    if len > INLINE_LIMIT {
-        return Err(invalid(format!("{path}: {len} bytes inline; {INLINE_LIMIT} are allowed")));
-    }
-    check_attributes(&path, &inline.attributes)?;
-    Kind::try_from(inline.kind).map_err(|_| unknown(&path, "kind", inline.kind))?;
-    loop {
-        let mut catalogue = node.catalogue();
-        catalogue.lease(asker.lease)?;
-        if let Some(version) = answered(&catalogue, asker, request) {
-            return Ok((Answer::Sealed(Sealed { version }), vec![]));
-        }
-        check_place(&catalogue, &asker.volume, &path, inline.exclusive)?;
-        node.books().check_host_object(&catalogue, &asker.volume, slot_size(len))?;
-        let volume = catalogue.volume(&asker.volume)?;
-        volume.quota.check(&asker.volume, &path.to_string(), slot_size(len))?;
-        let Some(slot) = volume.slabs.find(len) else {
-            drop(catalogue);
-            new_slab(node, &asker.volume)?;
-            continue;
-        };
-        let slab = catalogue.fd(slot.slab).ok_or_else(|| internal("a slab without memory"))?;
-        write_slot(&slab, slot.offset, &inline.content)?;
-        let sealed = record::Sealed {
-            origin: asker.origin(request),
-            kind: inline.kind,
-            attributes: inline.attributes,
-            slot: Some(slot),
-            ..record::Sealed::default()
-        };
-        let version = publish(node, &mut catalogue, asker, &path, inline.exclusive, sealed)?;
-        drop(catalogue);
-        node.announce();
-        mark_written(node, &asker.volume);
-        return Ok((Answer::Sealed(Sealed { version }), vec![]));
-    }
-}
-
-/// Copies an object's bytes into its slot. Memory to memory: short enough for the catalogue's lock.
-fn write_slot(slab: &OwnedFd, offset: u64, content: &[u8]) -> Result<(), Fault> {
-    let mut done = 0;
-    while done < content.len() {
-        done += rustix::io::pwrite(slab, &content[done..], offset + done as u64).map_err(internal)?;
-    }
-    Ok(())
-}
-
-fn new_slab(node: &Arc<Node>, volume: &str) -> Result<(), Fault> {
-    let fd = rustix::fs::memfd_create("gpuvol-slab", MemfdFlags::CLOEXEC).map_err(internal)?;
-    // Its pages come as objects do, so a slab takes no more memory than they need.
-    rustix::fs::ftruncate(&fd, SLAB_SIZE).map_err(internal)?;
-    let fd = Arc::new(fd);
-    let slab = {
-        let mut catalogue = node.catalogue();
-        if catalogue.memory_count() >= MAX_MEMORY {
-            let message = format!("volume {volume}: the node holds {MAX_MEMORY} pieces of memory, the most it can");
-            return Err(Fault::new(Code::LimitExceeded, message));
-        }
-        catalogue.new_id()
-    };
-    node.keeper.hold(&[(memory_key(slab), fd.clone())])?;
-    let mut catalogue = node.catalogue();
-    catalogue.adopt_fd(slab, fd);
-    match catalogue.commit(Fact::SlabCreated(SlabCreated { volume: volume.to_owned(), slab })) {
-        Ok(garbage) => {
-            node.reap(garbage);
-            Ok(())
-        }
-        Err(fault) => {
-            node.reap(catalogue.disown_fd(slab));
-            Err(fault)
-        }
-    }
-}
-
 /// Notes in the volume's file, once, that it is no longer what a reboot may bring back empty.
-fn mark_written(node: &Node, volume: &str) {
+pub fn mark_written(node: &Node, volume: &str) {
     let first = node.catalogue().volume_mut(volume).is_ok_and(|v| !std::mem::replace(&mut v.written, true));
     if first {
         let updated = node.provisions.update(volume, |file| {

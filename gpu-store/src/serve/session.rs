@@ -8,7 +8,7 @@ use std::time::Duration;
 use gpuvol_protocol::message::{Answer, Done, Hello, INLINE_LIMIT, MAGIC, Op, Reply, Request, Welcome};
 use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, Version};
 
-use super::{names, open, put};
+use super::{names, open, put, small};
 use crate::catalogue::lease::LeaseId;
 use crate::catalogue::record::{Fact, HoldsReleased, LeaseOpened, Origin};
 use crate::node::{MAX_LEASES, Node, internal};
@@ -220,7 +220,7 @@ fn handle(node: &Arc<Node>, asker: &Asker, request: Request, fds: Vec<OwnedFd>) 
         Op::Seal(seal) => put::seal(node, asker, id, seal, fds),
         Op::Attach(attach) => put::attach(node, asker, id, attach, fds),
         Op::Abort(abort) => put::abort(node, asker, &abort),
-        Op::PutInline(inline) => put::put_inline(node, asker, id, inline),
+        Op::PutInline(inline) => small::put_inline(node, asker, id, inline),
         Op::Open(request) => open::open(node, asker, id, &request),
         Op::Stat(stat) => names::stat(node, asker, &stat),
         Op::List(list) => names::list(node, asker, &list),
