@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -120,10 +121,12 @@ fn write_file(path: &Path, parts: &[&[u8]], options: &PutOptions) -> Result<Put>
         return Err(Error::Unsupported { path: path.display().to_string(), what });
     }
     let failed = |source| Error::File { path: path.to_owned(), source };
-    let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    let temporary = path.with_file_name(format!(".{}.{}", name.display(), std::process::id()));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let unique = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let temporary = path.with_file_name(format!(".gpuvol.{}.{}", unique.0, unique.1));
     let written = (|| {
-        let mut file = fs::File::create(&temporary)?;
+        let mut file = fs::File::create_new(&temporary)?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
         if options.exclusive { fs::hard_link(&temporary, path) } else { fs::rename(&temporary, path) }
     })();

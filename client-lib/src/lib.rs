@@ -1,7 +1,7 @@
 //! Put and open objects on a gpu-volume: bytes, Arrow tables and tensors, in host or GPU memory.
 //!
 //! A put registers memory under a path; an open maps the same memory in another process, whatever its size, after the
-//! producer is gone. Everything blocks; nothing here starts a runtime or a thread.
+//! producer is gone. Everything blocks; there is no runtime, and no thread outlives a call.
 //!
 //! ```no_run
 //! # fn main() -> gpuvol_client::Result<()> {

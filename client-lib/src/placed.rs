@@ -80,7 +80,12 @@ impl<'p, B> PlacedPlan<'p, B> {
 
     /// Writes the zeros that padding is copied from. Before anything is enqueued: it waits for the default stream.
     pub fn write_zeros(&self, target: &mut CudaMapping) -> gpuvol_memory::Result<()> {
-        if self.pads.is_empty() { Ok(()) } else { target.copy_in(0, &ZEROS) }
+        if self.pads.is_empty() {
+            return Ok(());
+        }
+        target.copy_in(0, &ZEROS)?;
+        // A small copy from the host may return before it has arrived, and another stream would not wait for it.
+        target.synchronize(None)
     }
 
     /// Enqueues zeros for all padding, so that an object's bytes depend on nothing but its content.

@@ -200,7 +200,9 @@ impl Volume {
         let copy = |target: &mut CudaMapping, placed: &PlacedPlan<'_, B>| {
             placed.write_zeros(target)?;
             placed.copy_zeros(target, options.stream)?;
-            placed.jobs.iter().try_for_each(|(offset, bytes)| target.copy_in(*offset, bytes.as_ref()))
+            placed.jobs.iter().try_for_each(|(offset, bytes)| target.copy_in(*offset, bytes.as_ref()))?;
+            // Small copies from the host may still be on their way on the default stream.
+            target.synchronize(None)
         };
         let mut attributes = attributes;
         attributes.extend(options.attributes());

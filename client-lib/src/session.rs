@@ -15,6 +15,7 @@ use gpuvol_protocol::message::{Answer, Hello, MAGIC, Op, Ping, Reply, Request, T
 use gpuvol_protocol::types::SOCKET_NAME;
 use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, Version};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -87,12 +88,28 @@ impl Session {
                 welcome: Welcome::default(),
             }),
         };
-        let channel = session.open_channel(session.deadline).map_err(|e| match e {
-            CallError::Refused(fault) => Error::Refused(fault),
-            CallError::Frame(FrameError::Io(source)) => Error::Connect { path, source },
-            CallError::Frame(source) => Error::Connect { path, source: std::io::Error::other(source) },
-            CallError::LeaseEnded => Error::Connect { path, source: std::io::ErrorKind::ConnectionReset.into() },
-        })?;
+        let start = Instant::now();
+        let channel = loop {
+            let left = deadline.saturating_sub(start.elapsed());
+            let error = match session.open_channel(left) {
+                Ok(channel) => break channel,
+                Err(CallError::Refused(fault)) => return Err(Error::Refused(fault)),
+                Err(CallError::Frame(FrameError::Io(error))) => error,
+                Err(CallError::Frame(error)) => std::io::Error::other(error),
+                Err(CallError::LeaseEnded) => std::io::ErrorKind::ConnectionReset.into(),
+            };
+            // A store that dies with our connection in its hands is being replaced; where nobody listens nothing is.
+            let replaced = matches!(
+                error.kind(),
+                std::io::ErrorKind::UnexpectedEof
+                    | std::io::ErrorKind::ConnectionReset
+                    | std::io::ErrorKind::BrokenPipe
+            );
+            if !replaced || start.elapsed() >= deadline {
+                return Err(Error::Connect { path, source: error });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         session.lock().idle.push(channel);
         Ok(session)
     }
@@ -147,7 +164,13 @@ impl Session {
                 };
             let retry = matches!(error, FrameError::Io(_) | FrameError::Cut { .. });
             if !retry || start.elapsed() >= self.deadline {
-                self.lock().released.append(&mut request.released);
+                let mut state = self.lock();
+                state.released.append(&mut request.released);
+                if matches!(request.op, Some(Op::Open(_))) {
+                    // The store may open it yet: nobody here will use that.
+                    state.released.push(id);
+                }
+                drop(state);
                 return Err(Error::Unavailable { volume: self.volume(), waited: start.elapsed(), source: error });
             }
             tracing::debug!(%error, "asking the store again");
@@ -191,12 +214,11 @@ impl Session {
     /// large host memory, which takes about half a second for each GiB.
     fn patience(&self, request: &Request) -> Duration {
         const GIB: u64 = 1 << 30;
-        self.deadline
-            + match &request.op {
-                Some(Op::Create(create)) => Duration::from_secs(2 * create.size.div_ceil(GIB).min(86_400)),
-                Some(Op::Open(open)) => Duration::from_millis(open.wait_ms),
-                _ => Duration::ZERO,
-            }
+        self.deadline.saturating_add(match &request.op {
+            Some(Op::Create(create)) => Duration::from_secs(2 * create.size.div_ceil(GIB).min(86_400)),
+            Some(Op::Open(open)) => Duration::from_millis(open.wait_ms),
+            _ => Duration::ZERO,
+        })
     }
 
     /// Lets go of a hold: now where a connection is idle, else with the next request.
@@ -246,14 +268,8 @@ impl Session {
     /// holds still takes connections: the welcome is what shows that a store is there.
     fn open_channel(&self, patience: Duration) -> CallResult<Channel> {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let socket = match &self.address {
-            Address::Socket(path) => UnixStream::connect(path),
-            Address::Directory(fd) => {
-                use std::os::fd::AsRawFd;
-                UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET_NAME}", fd.as_fd().as_raw_fd()))
-            }
-        };
-        let mut channel = Channel::new(socket.map_err(FrameError::from)?, Limits::default());
+        let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + DEFAULT_DEADLINE);
+        let mut channel = Channel::new(self.dial(until)?, Limits::default());
         let hello = Hello {
             magic: MAGIC,
             min_version: Version::OLDEST.number(),
@@ -261,9 +277,14 @@ impl Session {
             lease: self.lock().lease.clone(),
             client: client_name(),
         };
-        channel.send(&hello, &[])?;
+        // A store that refuses the connection says why without waiting for our hello.
+        let sent = channel.send(&hello, &[]);
         let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
-        let (mut welcome, fds) = channel.receive::<Welcome>(Some(patience))?.ok_or_else(closed)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let (mut welcome, fds) = match channel.receive::<Welcome>(Some(left)) {
+            Ok(answer) => answer.ok_or_else(closed)?,
+            Err(error) => return Err(sent.err().unwrap_or(error).into()),
+        };
         if let Some(fault) = welcome.fault.take() {
             return Err(CallError::Refused(fault));
         }
@@ -277,6 +298,31 @@ impl Session {
         }
         state.welcome = welcome;
         Ok(channel)
+    }
+
+    /// A connected socket. Where the store is being replaced its listener's queue may be full: that is waited for.
+    fn dial(&self, until: Instant) -> CallResult<UnixStream> {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        use std::os::fd::AsRawFd;
+        let path = match &self.address {
+            Address::Socket(path) => path.clone(),
+            Address::Directory(fd) => format!("/proc/self/fd/{}/{SOCKET_NAME}", fd.as_fd().as_raw_fd()).into(),
+        };
+        let address = SocketAddrUnix::new(path).map_err(|e| FrameError::Io(e.into()))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|e| FrameError::Io(e.into()))?;
+        loop {
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => break,
+                Err(Errno::AGAIN | Errno::INTR) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => return Err(FrameError::Io(error.into()).into()),
+            }
+        }
+        rustix::io::ioctl_fionbio(&socket, false).map_err(|e| FrameError::Io(e.into()))?;
+        Ok(UnixStream::from(socket))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

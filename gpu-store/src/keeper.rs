@@ -16,8 +16,11 @@ use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits};
 
 /// Most connections at once: store, mounter, and their successors.
 const MAX_CONNECTIONS: usize = 16;
-/// Descriptors that the keeper leaves to itself, out of the process limit.
-const SPARE_FDS: usize = 64;
+/// Descriptors that the keeper leaves to itself, out of the process limit: every connection may have a whole message of
+/// them on its way.
+const SPARE_FDS: usize = MAX_CONNECTIONS * PAGE + 64;
+/// How long the keeper lets a shortage pass before it accepts again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 type Held = Arc<Mutex<Table>>;
 
@@ -27,23 +30,34 @@ struct Table {
     limit: usize,
 }
 
-/// Serves a listener until the process ends.
-pub fn serve(listener: &UnixListener, limit: usize) -> std::io::Result<()> {
+/// Serves a listener until the process ends. No shortage of anything ends it: that would lose everything it holds.
+pub fn serve(listener: &UnixListener, limit: usize) -> ! {
     let held: Held = Arc::new(Mutex::new(Table { fds: BTreeMap::new(), limit: limit.saturating_sub(SPARE_FDS) }));
     let connections = Arc::new(());
     loop {
-        let (stream, _) = listener.accept()?;
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::error!(%error, "no connection can be accepted");
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        };
         if Arc::strong_count(&connections) > MAX_CONNECTIONS {
             tracing::warn!("refused a connection: {MAX_CONNECTIONS} are open");
             continue;
         }
         let (held, token) = (held.clone(), connections.clone());
-        std::thread::Builder::new().name("keeper".into()).spawn(move || {
+        let spawned = std::thread::Builder::new().name("keeper".into()).spawn(move || {
             if let Err(error) = converse(stream, &held) {
                 tracing::warn!(%error, "a connection ended");
             }
             drop(token);
-        })?;
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for a connection");
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 

@@ -150,7 +150,9 @@ impl KeeperLink {
     fn hand_over(&self, holding: &BTreeMap<String, Arc<OwnedFd>>) -> Result<Channel, CallError> {
         let socket = UnixStream::connect(&self.path).map_err(FrameError::from)?;
         let mut channel = Channel::new(socket, Limits::default());
-        let all: Fds = holding.iter().map(|(key, fd)| (key.clone(), fd.clone())).collect();
+        let mut all: Fds = holding.iter().map(|(key, fd)| (key.clone(), fd.clone())).collect();
+        // The log last: a keeper that has it has everything that it tells of.
+        all.sort_by_key(|(key, _)| key.starts_with("log/"));
         for chunk in all.chunks(PAGE) {
             hold_chunk(&mut channel, chunk)?;
         }

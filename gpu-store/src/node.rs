@@ -22,14 +22,15 @@ use crate::keeper_link::KeeperLink;
 use crate::provision::{Provisions, boot_id};
 use crate::watch::{Watch, Watched};
 
-/// Most descriptors of memory that the store takes: keeper and store each have one of every allocation, and both need
-/// room beside them. Small objects share slabs and take none of these.
-pub const MAX_MEMORY: usize = 15_000;
-/// Most leases on the node.
+/// Most leases on the node, and of one publish.
 pub const MAX_LEASES: usize = 3_000;
+pub const MAX_LEASES_OF_PUBLISH: usize = 512;
 /// Most connections on the node, and of one publish.
 pub const MAX_CONNECTIONS: usize = 1_500;
 pub const MAX_CONNECTIONS_OF_PUBLISH: usize = 512;
+/// What the store needs descriptors for beside memory: a lease's pipe, a connection and its shutdown handle, a listener for
+/// each publish, and some room. The keeper needs fewer.
+const OTHER_DESCRIPTORS: usize = MAX_LEASES + 2 * MAX_CONNECTIONS + 1_000;
 
 /// How long memory stays after its last use, so that what ends together is freed together, and after the request that
 /// ended it was answered. Its quota is free at once.
@@ -42,6 +43,8 @@ pub struct Config {
     pub budgets: Budgets,
     /// How long to wait for the keeper at start.
     pub keeper_patience: Duration,
+    /// How many descriptors this process may have.
+    pub descriptors: usize,
     /// A memfd may stand for device memory: for the fake CUDA driver of the tests.
     pub memfd_devices: bool,
 }
@@ -124,6 +127,12 @@ impl Node {
         node.reap(leftovers);
         node.spawn_workers(queue).map_err(|error| StartError::Io { what: "threads".into(), error })?;
         Ok(node)
+    }
+
+    /// Most descriptors of memory on the node: keeper and store each have one of every allocation. Small objects share slabs
+    /// and take none of their own.
+    pub fn max_memory(&self) -> usize {
+        self.config.descriptors.saturating_sub(OTHER_DESCRIPTORS).max(64)
     }
 
     pub fn catalogue(&self) -> MutexGuard<'_, Catalogue> {
@@ -213,7 +222,8 @@ impl Node {
             self.reap(catalogue.commit(Fact::VolumeDeleted(id))?);
         }
         for mut file in files {
-            if catalogue.volume(&file.id).is_ok() {
+            if let Ok(volume) = catalogue.volume_mut(&file.id) {
+                volume.written = file.written;
                 continue;
             }
             if file.written && file.lost_ms == 0 {

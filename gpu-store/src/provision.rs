@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use gpuvol_protocol::admin::VolumeSpec;
 use gpuvol_protocol::message::Tier;
@@ -64,13 +65,15 @@ impl Provisioned {
 #[derive(Debug)]
 pub struct Provisions {
     directory: PathBuf,
+    /// Held while a file is read and written again.
+    writing: Mutex<()>,
 }
 
 impl Provisions {
     pub fn open(state: &Path) -> io::Result<Self> {
         let directory = state.join("volumes");
         fs::create_dir_all(&directory)?;
-        Ok(Self { directory })
+        Ok(Self { directory, writing: Mutex::new(()) })
     }
 
     fn file(&self, id: &str) -> PathBuf {
@@ -79,12 +82,18 @@ impl Provisions {
     }
 
     pub fn write(&self, volume: &Provisioned) -> io::Result<()> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.replace(volume)
+    }
+
+    fn replace(&self, volume: &Provisioned) -> io::Result<()> {
         let temporary = self.directory.join(format!(".{}.new", volume.id));
         let mut file = fs::File::create(&temporary)?;
         serde_json::to_writer_pretty(&mut file, volume)?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        fs::rename(&temporary, self.file(&volume.id))
+        fs::rename(&temporary, self.file(&volume.id))?;
+        fs::File::open(&self.directory)?.sync_all()
     }
 
     pub fn read(&self, id: &str) -> io::Result<Provisioned> {
@@ -92,12 +101,14 @@ impl Provisions {
     }
 
     pub fn update(&self, id: &str, change: impl FnOnce(&mut Provisioned)) -> io::Result<()> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut volume = self.read(id)?;
         change(&mut volume);
-        self.write(&volume)
+        self.replace(&volume)
     }
 
     pub fn remove(&self, id: &str) -> io::Result<()> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         match fs::remove_file(self.file(id)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,

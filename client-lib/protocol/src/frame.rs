@@ -209,7 +209,8 @@ impl Channel {
 
 /// Waits until the socket is ready, or the time is over (`false`). Hang-ups and errors count as ready.
 fn wait(socket: &UnixStream, flags: PollFlags, patience: Option<Duration>) -> io::Result<bool> {
-    let until = patience.map(|p| Instant::now() + p);
+    // A patience beyond what a clock can say is none.
+    let until = patience.and_then(|p| Instant::now().checked_add(p));
     loop {
         let left = until.map(|u| u.saturating_duration_since(Instant::now()));
         let timeout = left.map(|d| Timespec::try_from(d).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 }));

@@ -40,26 +40,21 @@ fn parse_size(text: &str) -> Result<u64, String> {
 fn main() -> std::process::ExitCode {
     let flags = Flags::parse();
     process::start_logging(&flags.log);
-    process::raise_descriptor_limit();
-    match run(&flags) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "the store ends");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    let Err(error) = run(&flags);
+    tracing::error!(%error, "the store ends");
+    std::process::ExitCode::FAILURE
 }
 
-fn run(flags: &Flags) -> Result<(), Box<dyn std::error::Error>> {
+fn run(flags: &Flags) -> Result<std::convert::Infallible, Box<dyn std::error::Error>> {
     let _only = process::claim(&flags.state.join("store"), Duration::from_secs(5))?;
     let node = Node::start(Config {
         state: flags.state.clone(),
         budgets: Budgets { host: flags.host_budget, gpu: flags.gpu_budget },
         keeper_patience: Duration::from_secs(flags.keeper_patience),
+        descriptors: process::raise_descriptor_limit(),
         memfd_devices: flags.memfd_devices,
     })?;
     let listener = process::listen(&flags.state.join("store/admin.sock"))?;
     tracing::info!(volumes = node.catalogue().volumes.len(), "serving");
-    serve::admin::serve(&node, &listener)?;
-    Ok(())
+    serve::admin::serve(&node, &listener)
 }

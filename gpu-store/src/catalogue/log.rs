@@ -34,6 +34,10 @@ pub enum LogError {
     Foreign(String),
     #[error("a catalogue record of {0} bytes is larger than the limit of {MAX_RECORD} bytes")]
     TooLarge(u64),
+    #[error(
+        "the catalogue record at offset {at} is of a kind that this store does not know: run the version that wrote it"
+    )]
+    Unknown { at: u64 },
     #[error("the catalogue record at offset {at} contradicts the records before it: {why}")]
     Contradiction { at: u64, why: String },
 }
@@ -128,7 +132,9 @@ impl Log {
         let mut count = 0;
         self.end = HEADER;
         while let Some(payload) = self.record_at(self.end, total)? {
-            let Ok(record) = Record::decode(payload.as_slice()) else { break };
+            // A whole record that says nothing known is no torn tail: it was written by a newer store.
+            let record = Record::decode(payload.as_slice()).ok().filter(|r| r.fact.is_some());
+            let record = record.ok_or(LogError::Unknown { at: self.end })?;
             each(record).map_err(|why| LogError::Contradiction { at: self.end, why })?;
             self.end += PREFIX + payload.len() as u64;
             count += 1;

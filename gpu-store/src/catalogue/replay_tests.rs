@@ -204,11 +204,8 @@ impl World {
             Step::Open { lease, request, name } => {
                 let lease = self.lease(lease);
                 if let Some(Child::Object(version)) = self.child(name) {
-                    let held = self.catalogue.lease(lease).unwrap().holds.contains_key(&u64::from(request));
                     let origin = Some(Origin { lease: lease.0.to_vec(), request: request.into() });
-                    if !held {
-                        self.commit(Fact::Held(Held { origin, volume: volume(), version }));
-                    }
+                    self.commit(Fact::Held(Held { origin, volume: volume(), version }));
                 }
             }
             Step::Release { lease, request } => {

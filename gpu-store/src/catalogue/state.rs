@@ -67,7 +67,6 @@ impl Catalogue {
             records.push(record);
             Ok(())
         })?;
-        let compacted_len = log.size();
         let mut catalogue = Self {
             log,
             volumes: BTreeMap::new(),
@@ -75,7 +74,7 @@ impl Catalogue {
             leases: HashMap::new(),
             fds,
             next_id: 1,
-            compacted_len,
+            compacted_len: 0,
         };
         let mut garbage = Garbage::default();
         for (at, record) in records.into_iter().enumerate() {
@@ -233,7 +232,7 @@ impl Catalogue {
                 self.used(created.slab);
                 self.known(&created.volume)?.slabs.add(created.slab);
             }
-            Fact::Held(held) => self.hold(&held)?,
+            Fact::Held(held) => self.hold(&held, &mut freeing)?,
             Fact::HoldsReleased(released) => {
                 let lease = LeaseId::from_slice(&released.lease).and_then(|id| self.leases.get_mut(&id));
                 if let Some(lease) = lease {
@@ -320,13 +319,21 @@ impl Catalogue {
         }
     }
 
-    fn hold(&mut self, held: &Held) -> Result<(), String> {
+    fn hold(&mut self, held: &Held, freeing: &mut Freeing) -> Result<(), String> {
         let origin = held.origin.as_ref().ok_or("a hold of nobody")?;
-        let lease = LeaseId::from_slice(&origin.lease).and_then(|id| self.leases.get_mut(&id));
-        let lease = lease.ok_or("a hold of an unknown lease")?;
-        // The same request again is the same hold.
-        if lease.holds.insert(origin.request, held.version).is_none() {
-            self.known(&held.volume)?.hold(held.version)?;
+        let id = LeaseId::from_slice(&origin.lease).ok_or("a lease id of a wrong length")?;
+        let before = self.leases.get(&id).ok_or("a hold of an unknown lease")?.holds.get(&origin.request).copied();
+        // The same request again is the same hold, and moves with the path where that was replaced meanwhile.
+        if before == Some(held.version) {
+            return Ok(());
+        }
+        let volume = self.known(&held.volume)?;
+        volume.hold(held.version)?;
+        if let Some(before) = before {
+            volume.release(before, freeing);
+        }
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.holds.insert(origin.request, held.version);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gpuvol_protocol::admin::{
     AdminAnswer, AdminOp, AdminReply, AdminRequest, DeleteVolume, ExpandVolume, GetCapacity, ListPublishes,
@@ -26,23 +27,44 @@ const PAGE: usize = 200;
 /// Longest publish name, target, pod and arguments, in bytes.
 const MAX_TEXT: usize = 8192;
 
-/// Serves the admin socket until the process ends.
-pub fn serve(node: &Arc<Node>, listener: &UnixListener) -> std::io::Result<()> {
+/// A place among the admin connections; left when dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves the admin socket until the process ends. No shortage of anything ends it.
+pub fn serve(node: &Arc<Node>, listener: &UnixListener) -> ! {
+    const PAUSE: Duration = Duration::from_millis(50);
     let open = Arc::new(AtomicUsize::new(0));
     loop {
-        let (stream, _) = listener.accept()?;
-        if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-            open.fetch_sub(1, Ordering::Relaxed);
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::error!(%error, "no admin connection can be accepted");
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        };
+        let before = open.fetch_add(1, Ordering::Relaxed);
+        let (place, node) = (Place(open.clone()), node.clone());
+        if before >= MAX_CONNECTIONS {
             tracing::warn!("refused an admin connection: {MAX_CONNECTIONS} are open");
             continue;
         }
-        let (node, open) = (node.clone(), open.clone());
-        std::thread::Builder::new().name("admin".into()).spawn(move || {
+        let spawned = std::thread::Builder::new().name("admin".into()).spawn(move || {
+            let _place = place;
             if let Err(error) = converse(&node, stream) {
                 tracing::info!(%error, "an admin connection ended");
             }
-            open.fetch_sub(1, Ordering::Relaxed);
-        })?;
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for an admin connection");
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -124,7 +146,14 @@ fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
     let root = catalogue.new_id();
     let id = spec.id.clone();
     let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new() };
-    node.reap(catalogue.commit(Fact::VolumeCreated(created))?);
+    match catalogue.commit(Fact::VolumeCreated(created)) {
+        Ok(garbage) => node.reap(garbage),
+        Err(fault) => {
+            // Without its file it does not exist.
+            node.provisions.remove(&id).map_err(internal)?;
+            return Err(fault);
+        }
+    }
     tracing::info!(volume = %id, "created");
     Ok(AdminAnswer::Volume(report(&catalogue, &id)?))
 }
@@ -204,7 +233,12 @@ fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
     let [listener] =
         <[OwnedFd; 1]>::try_from(fds).map_err(|fds| invalid(&format!("{} descriptors, one is wanted", fds.len())))?;
     let texts = [&publish.publish, &publish.target, &publish.pod, &publish.arguments];
-    if publish.publish.is_empty() || publish.publish.len() > 64 || texts.iter().any(|t| t.len() > MAX_TEXT) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if publish.publish.is_empty()
+        || publish.publish.len() > 64
+        || !publish.publish.chars().all(plain)
+        || texts.iter().any(|t| t.len() > MAX_TEXT)
+    {
         return Err(invalid("a name, target or pod that is empty or too long"));
     }
     if !rustix::net::sockopt::socket_acceptconn(&listener).unwrap_or(false) {
@@ -283,9 +317,13 @@ fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
     node.end_publish(&unpublish.publish);
     let mut catalogue = node.catalogue();
     if catalogue.publishes.contains_key(&unpublish.publish) {
-        let mut garbage = catalogue.commit(Fact::Unpublished(unpublish.publish.clone()))?;
-        garbage.keys.push(listener_key(&unpublish.publish));
+        let garbage = catalogue.commit(Fact::Unpublished(unpublish.publish.clone()))?;
+        drop(catalogue);
+        // Now, and not with the rest: a publish of the same name that follows holds its listener under the same key.
+        node.keeper.drop_keys(&[listener_key(&unpublish.publish)]);
         node.reap(garbage);
+        // Who came in between the first time and the commit.
+        node.end_publish(&unpublish.publish);
     }
     done()
 }

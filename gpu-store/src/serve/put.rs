@@ -21,7 +21,7 @@ use crate::catalogue::quota::{Share, charge};
 use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved};
 use crate::catalogue::state::{Catalogue, memory_key};
 use crate::catalogue::tree::{Child, PathError};
-use crate::node::{MAX_MEMORY, Node, now_ms};
+use crate::node::{Node, internal, now_ms};
 
 /// Most reservations of one lease at once.
 const MAX_RESERVATIONS: usize = 1024;
@@ -63,6 +63,7 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
     if size(create.size)? == 0 {
         return Err(invalid(format!("{path}: an object of 0 bytes takes no memory; put it inline")));
     }
+    note_written(node, &asker.volume)?;
     let bytes = charge(tier, create.size);
     let device = match tier {
         Tier::Host => Vec::new(),
@@ -81,13 +82,13 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
         }
         check_place(&catalogue, &asker.volume, &path, false)?;
         if tier == Tier::Gpu {
+            catalogue.volume(&asker.volume)?.quota.check(&asker.volume, &path.to_string(), bytes)?;
             bind_device(node, &mut catalogue, &asker.volume, &path, &device)?;
         } else {
             node.books().check_host_object(&catalogue, &asker.volume, bytes)?;
         }
-        if catalogue.memory_count() >= MAX_MEMORY {
-            let message = format!("{path}: the node holds {MAX_MEMORY} large objects, the most it can; remove some");
-            return Err(Fault::new(Code::LimitExceeded, message));
+        if catalogue.memory_count() >= node.max_memory() {
+            return Err(too_much_memory(node));
         }
         let volume = catalogue.volume_mut(&asker.volume)?;
         volume.quota.check(&asker.volume, &path.to_string(), bytes)?;
@@ -120,8 +121,13 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
     if let Some(fd) = &fd {
         catalogue.adopt_fd(memory, fd.clone());
     }
-    // The client may have gone, or the volume with it, while its memory was made.
-    let committed = catalogue.lease(asker.lease).map(|_| ()).and_then(|()| catalogue.commit(Fact::Reserved(reserved)));
+    // The client may have gone, or the volume with it, or the request may have come again, while its memory was made.
+    let still = created_before(&catalogue, asker, request);
+    if let Ok(Some(outcome)) = still {
+        node.reap(catalogue.disown_fd(memory));
+        return Ok(outcome);
+    }
+    let committed = still.and_then(|_| catalogue.commit(Fact::Reserved(reserved)));
     match committed {
         Ok(garbage) => node.reap(garbage),
         Err(fault) => {
@@ -236,8 +242,12 @@ pub fn attach(node: &Arc<Node>, asker: &Asker, request: u64, attach: Attach, fds
         reservation: attach.reservation,
         allocations,
     };
-    let committed = owned_reservation(&catalogue, asker, attach.reservation)
-        .and_then(|_| catalogue.commit(Fact::Attached(attached)));
+    // Another connection of the same client may have attached meanwhile.
+    let committed = owned_reservation(&catalogue, asker, attach.reservation).and_then(|now| {
+        let all: Vec<Allocation> = now.memory().chain(&attached.allocations).cloned().collect();
+        check_charge(&path, &now, &all, &[])?;
+        catalogue.commit(Fact::Attached(attached))
+    });
     match committed {
         Ok(garbage) => {
             node.reap(garbage);
@@ -248,6 +258,12 @@ pub fn attach(node: &Arc<Node>, asker: &Asker, request: u64, attach: Attach, fds
             Err(fault)
         }
     }
+}
+
+pub fn too_much_memory(node: &Node) -> Fault {
+    let message =
+        format!("the node holds {} pieces of memory, the most it can; remove large objects", node.max_memory());
+    Fault::new(Code::LimitExceeded, message)
 }
 
 /// Descriptors by the ids of what they stand for.
@@ -261,6 +277,9 @@ fn hold_memory(
 ) -> Result<(NewMemory, Vec<Allocation>), Fault> {
     let new: NewMemory = {
         let mut catalogue = node.catalogue();
+        if catalogue.memory_count() + fds.len() > node.max_memory() {
+            return Err(too_much_memory(node));
+        }
         fds.into_iter().map(|fd| (catalogue.new_id(), Arc::new(fd))).collect()
     };
     for (allocation, (id, _)) in allocations.iter_mut().zip(&new) {
@@ -327,7 +346,6 @@ pub fn seal(node: &Arc<Node>, asker: &Asker, request: u64, seal: Seal, fds: Vec<
         Ok(version) => {
             drop(catalogue);
             node.announce();
-            mark_written(node, &asker.volume);
             Ok((Answer::Sealed(Sealed { version }), vec![]))
         }
         Err(fault) => {
@@ -377,16 +395,13 @@ pub fn abort(node: &Arc<Node>, asker: &Asker, abort: &Abort) -> Outcome {
     Ok((Answer::Done(Done {}), vec![]))
 }
 
-/// Notes in the volume's file, once, that it is no longer what a reboot may bring back empty.
-pub fn mark_written(node: &Node, volume: &str) {
-    let first = node.catalogue().volume_mut(volume).is_ok_and(|v| !std::mem::replace(&mut v.written, true));
-    if first {
-        let updated = node.provisions.update(volume, |file| {
-            file.written = true;
-            file.lost_ms = 0;
-        });
-        if let Err(error) = updated {
-            tracing::error!(volume, %error, "it is not noted that the volume has content");
-        }
+/// Notes in the volume's file that it is no longer what a reboot may bring back empty: before anything is put into it, and
+/// once.
+pub fn note_written(node: &Node, volume: &str) -> Result<(), Fault> {
+    if node.catalogue().volume(volume)?.written {
+        return Ok(());
     }
+    node.provisions.update(volume, |file| file.written = true).map_err(internal)?;
+    node.catalogue().volume_mut(volume)?.written = true;
+    Ok(())
 }

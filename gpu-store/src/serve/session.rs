@@ -11,8 +11,12 @@ use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, Version};
 use super::{names, open, put, small};
 use crate::catalogue::lease::LeaseId;
 use crate::catalogue::record::{Fact, HoldsReleased, LeaseOpened, Origin};
-use crate::node::{MAX_LEASES, Node, internal};
+use crate::node::{MAX_LEASES, MAX_LEASES_OF_PUBLISH, Node, internal};
 
+/// Most connections that one publish gets accepted in a turn.
+const ACCEPTS: usize = 32;
+/// How long the store lets a shortage pass before it accepts again.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long a new connection may take to say hello.
 const HELLO: Duration = Duration::from_secs(10);
 /// Longest name of a client, and of a pod, that objects carry as their producer, in bytes: a page of a list has a
@@ -51,12 +55,28 @@ pub type Outcome = Result<Answered, Fault>;
 
 /// Takes every connection that waits at a publish's listener.
 pub fn accept(node: &Arc<Node>, publish: &str, listener: &Arc<OwnedFd>) {
-    let Ok(listener) = listener.try_clone().map(UnixListener::from) else { return };
+    let listener = match listener.try_clone() {
+        Ok(listener) => UnixListener::from(listener),
+        Err(error) => {
+            tracing::error!(%error, "no descriptor to accept with");
+            return std::thread::sleep(PAUSE);
+        }
+    };
     // The flag belongs to the open file, which the keeper and a successor share: all of us want it so.
     if listener.set_nonblocking(true).is_err() {
         return;
     }
-    while let Ok((stream, _)) = listener.accept() {
+    // What is left waits for the next turn: one pod that connects in a loop keeps nobody else waiting.
+    for _ in 0..ACCEPTS {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(error) => {
+                tracing::error!(%error, "no connection can be accepted");
+                std::thread::sleep(PAUSE);
+                return;
+            }
+        };
         let (node, publish) = (node.clone(), publish.to_owned());
         let name = format!("client {publish:.8}");
         let spawned = std::thread::Builder::new().name(name).stack_size(512 * 1024).spawn(move || {
@@ -66,6 +86,8 @@ pub fn accept(node: &Arc<Node>, publish: &str, listener: &Arc<OwnedFd>) {
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a connection");
+            std::thread::sleep(PAUSE);
+            return;
         }
     }
 }
@@ -120,12 +142,15 @@ fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welco
     let joined = LeaseId::from_slice(&hello.lease)
         .filter(|id| catalogue.leases.get(id).is_some_and(|lease| lease.publish == publish));
     let leases = catalogue.leases.len();
+    let same = catalogue.leases.values().filter(|lease| lease.publish == publish).count();
     drop(catalogue);
 
     let (lease, pipe) = match joined {
         Some(lease) => (lease, None),
-        None if leases >= MAX_LEASES => {
-            let message = format!("the node has {leases} clients, the limit is {MAX_LEASES}");
+        None if leases >= MAX_LEASES || same >= MAX_LEASES_OF_PUBLISH => {
+            let message = format!(
+                "too many clients: {same} of this pod (limit {MAX_LEASES_OF_PUBLISH}), {leases} on the node (limit {MAX_LEASES})"
+            );
             return Err(Fault::new(Code::LimitExceeded, message));
         }
         None => new_lease(node, publish, &client).map(|(lease, pipe)| (lease, Some(pipe)))?,
@@ -201,15 +226,15 @@ fn handle(node: &Arc<Node>, asker: &Asker, request: Request, fds: Vec<OwnedFd>) 
     if request.id == 0 {
         return Err(Fault::new(Code::Protocol, "a request without an id"));
     }
-    // A connection that was made while its publish ended.
-    if !node.catalogue().publishes.contains_key(&asker.publish) {
-        return Err(not_published());
+    let mut catalogue = node.catalogue();
+    // A lease ends with its publish, so a connection that outlived either has nothing to ask for.
+    let lease = catalogue.lease(asker.lease)?;
+    let holds: Vec<u64> = request.released.into_iter().filter(|hold| lease.holds.contains_key(hold)).collect();
+    if !holds.is_empty() {
+        let released = HoldsReleased { lease: asker.lease.0.to_vec(), holds };
+        node.reap(catalogue.commit(Fact::HoldsReleased(released))?);
     }
-    if !request.released.is_empty() {
-        let released = HoldsReleased { lease: asker.lease.0.to_vec(), holds: request.released };
-        let garbage = node.catalogue().commit(Fact::HoldsReleased(released))?;
-        node.reap(garbage);
-    }
+    drop(catalogue);
     let op = request.op.ok_or_else(|| Fault::new(Code::Unsupported, "a request that this store does not know"))?;
     if !fds.is_empty() && !matches!(op, Op::Seal(_) | Op::Attach(_)) {
         return Err(Fault::new(Code::Protocol, format!("{} descriptors with a request that takes none", fds.len())));

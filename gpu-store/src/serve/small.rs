@@ -4,17 +4,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpuvol_protocol::message::{Answer, INLINE_LIMIT, Kind, PutInline, Sealed};
-use gpuvol_protocol::{Code, Fault, ObjectPath};
+use gpuvol_protocol::{Fault, ObjectPath};
 use rustix::fs::MemfdFlags;
 
 use super::check::{check_attributes, invalid, unknown};
 use super::names::answered;
-use super::put::{check_place, mark_written, publish};
+use super::put::{check_place, note_written, publish, too_much_memory};
 use super::session::{Asker, Outcome};
 use crate::catalogue::record::{self, Fact, SlabCreated};
 use crate::catalogue::slab::{SLAB_SIZE, slot_size};
 use crate::catalogue::state::memory_key;
-use crate::node::{MAX_MEMORY, Node, internal};
+use crate::node::{Node, internal};
 
 pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInline) -> Outcome {
     let path = ObjectPath::new(inline.path.as_slice())?;
@@ -25,6 +25,7 @@ pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInli
     }
     check_attributes(&path, &inline.attributes)?;
     Kind::try_from(inline.kind).map_err(|_| unknown(&path, "kind", inline.kind))?;
+    note_written(node, &asker.volume)?;
     loop {
         let mut catalogue = node.catalogue();
         catalogue.lease(asker.lease)?;
@@ -52,7 +53,6 @@ pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInli
         let version = publish(node, &mut catalogue, asker, &path, inline.exclusive, sealed)?;
         drop(catalogue);
         node.announce();
-        mark_written(node, &asker.volume);
         return Ok((Answer::Sealed(Sealed { version }), vec![]));
     }
 }
@@ -73,9 +73,8 @@ fn new_slab(node: &Arc<Node>, volume: &str) -> Result<(), Fault> {
     let fd = Arc::new(fd);
     let slab = {
         let mut catalogue = node.catalogue();
-        if catalogue.memory_count() >= MAX_MEMORY {
-            let message = format!("volume {volume}: the node holds {MAX_MEMORY} pieces of memory, the most it can");
-            return Err(Fault::new(Code::LimitExceeded, message));
+        if catalogue.memory_count() >= node.max_memory() {
+            return Err(too_much_memory(node));
         }
         catalogue.new_id()
     };

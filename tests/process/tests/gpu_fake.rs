@@ -167,13 +167,13 @@ fn faults_of_the_gpu_are_errors_and_leave_nothing() {
     let faults = |faults: &str, arguments: &[&str]| {
         client(&published, &[("GPUVOL_FAKE_CUDA_FAULTS", faults)], arguments).unwrap_err()
     };
-    // The test client makes two pieces of device memory of its own before its first put, which tries again a few times.
+    // The test client makes six pieces of device memory of its own before its first put, which tries again a few times.
     let error = faults(
-        "create:oom@3,create:oom@4,create:oom@5,create:oom@6,create:oom@7,create:oom@8",
+        "create:oom@7,create:oom@8,create:oom@9,create:oom@10,create:oom@11,create:oom@12",
         &["gpu-put", "a", "1000000", "1"],
     );
     assert!(error.contains("has no 1000000 bytes left"), "{error}");
-    for fault in ["export:refused", "map:refused@3"] {
+    for fault in ["export:refused", "map:refused@7"] {
         faults(fault, &["gpu-put", "a", "1000000", "1"]);
     }
     client(&published, &[], &["gpu-put", "a", "1000000", "1"]).unwrap();

@@ -353,6 +353,25 @@ fn a_repeated_request_has_one_effect() {
     ground.check();
 }
 
+/// An open that was answered into a lost connection, and sent again after the path was replaced.
+#[test]
+fn a_repeated_open_moves_with_its_path() {
+    let ground = Ground::new();
+    let mut raw = RawClient::connect(&ground.volume.mount);
+    let client = ground.volume.connect();
+    let open = || Op::Open(Open { path: "x".into(), ..Open::default() });
+    for seed in 0..3 {
+        client.put_bytes(&path("x"), &pattern(MIB, seed), &PutOptions::default()).unwrap();
+        raw.call_as(52, open(), &[]).unwrap();
+    }
+    assert_eq!(client.usage().unwrap().pinned, 0, "replaced versions are pinned");
+    client.unlink(&path("x")).unwrap();
+    assert_eq!(client.usage().unwrap().pinned, MIB);
+    drop(client);
+    drop(raw);
+    ground.check();
+}
+
 #[test]
 fn a_lease_without_its_pipe_is_over() {
     let ground = Ground::new();

@@ -130,6 +130,7 @@ fn large_object(size: u64) -> Value {
         }
     }
     let worst = opens.iter().map(|o| o["first_open_ms"].as_f64().unwrap()).fold(0.0, f64::max);
+    assert!(worst < 3.0, "an open took {worst} ms");
     json!({"bytes": size, "put": put, "opens": opens, "worst_first_open_ms": worst})
 }
 
