@@ -35,6 +35,8 @@ struct Room {
 pub struct Books<'a> {
     pub budgets: Budgets,
     pub inventory: &'a Inventory,
+    /// The GPUs as they were just now. Asked for before the catalogue is locked: a sick GPU may take long to answer.
+    pub devices: Vec<Device>,
 }
 
 impl Books<'_> {
@@ -65,8 +67,7 @@ impl Books<'_> {
         let left = match tier {
             Tier::Host => self.host(catalogue).left,
             Tier::Gpu => {
-                let devices = self.inventory.devices();
-                let wanted = devices.iter().filter(|d| device.is_empty() || d.uuid == device);
+                let wanted = self.devices.iter().filter(|d| device.is_empty() || d.uuid == device);
                 wanted.map(|d| self.gpu(catalogue, d).left).max().unwrap_or(0)
             }
         };
@@ -145,9 +146,9 @@ impl Books<'_> {
             used: room.used,
         };
         let mut tiers = vec![status(Tier::Host, Vec::new(), self.host(catalogue))];
-        for device in self.inventory.devices() {
-            let room = self.gpu(catalogue, &device);
-            tiers.push(status(Tier::Gpu, device.uuid, room));
+        for device in &self.devices {
+            let room = self.gpu(catalogue, device);
+            tiers.push(status(Tier::Gpu, device.uuid.clone(), room));
         }
         tiers
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use gpuvol_protocol::keeping::{Drop as DropKeys, Hold, KeeperOp, KeeperReply, KeeperRequest, List, PAGE};
@@ -21,6 +21,8 @@ const RETRY: Duration = Duration::from_millis(20);
 pub struct KeeperLink {
     path: PathBuf,
     inner: Mutex<Inner>,
+    /// What the last check found.
+    last: Mutex<(bool, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +37,7 @@ type Fds = Vec<(String, Arc<OwnedFd>)>;
 impl KeeperLink {
     /// Connects and takes back everything that the keeper holds. Waits up to `patience` for the keeper to appear.
     pub fn connect(path: PathBuf, patience: Duration) -> Result<(Self, BTreeMap<String, Arc<OwnedFd>>), Fault> {
-        let link = Self { path, inner: Mutex::default() };
+        let link = Self { path, inner: Mutex::default(), last: Mutex::new((true, 0)) };
         let start = Instant::now();
         let held = loop {
             match link.list_all() {
@@ -50,11 +52,12 @@ impl KeeperLink {
 
     /// Holds descriptors under names. When this returns `Ok` they outlive the store.
     pub fn hold(&self, fds: &[(String, Arc<OwnedFd>)]) -> Result<(), Fault> {
+        let start = Instant::now();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         // Remembered first: a keeper that is replaced in the middle gets these too.
         inner.holding.extend(fds.iter().cloned());
-        let result =
-            self.call(&mut inner, |channel| fds.chunks(PAGE).try_fold((), |(), chunk| hold_chunk(channel, chunk)));
+        let result = self
+            .call(&mut inner, start, |channel| fds.chunks(PAGE).try_fold((), |(), chunk| hold_chunk(channel, chunk)));
         if result.is_err() {
             for (key, _) in fds {
                 inner.holding.remove(key);
@@ -67,7 +70,7 @@ impl KeeperLink {
     pub fn drop_keys(&self, keys: &[String]) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped: Vec<_> = keys.iter().filter_map(|key| inner.holding.remove(key)).collect();
-        let result = self.call(&mut inner, |channel| {
+        let result = self.call(&mut inner, Instant::now(), |channel| {
             keys.chunks(1000).try_fold((), |(), chunk| {
                 let op = KeeperOp::Drop(DropKeys { keys: chunk.to_vec() });
                 ask(channel, op, &[]).map(|_| ())
@@ -81,8 +84,13 @@ impl KeeperLink {
     }
 
     /// Is the keeper there, and how many descriptors does it hold? Reconnects if it must.
+    /// Where somebody is waiting for the keeper just now, it is what that one waits for that is missing.
     pub fn check(&self) -> (bool, u64) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return *self.last.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         let mut held = inner.held;
         let result = self.attempt(&mut inner, &mut |channel| {
             let op = KeeperOp::List(List { after: String::new(), prefix: "\u{10ffff}".into() });
@@ -90,7 +98,9 @@ impl KeeperLink {
             Ok(())
         });
         inner.held = held;
-        (result.is_ok(), held)
+        let now = (result.is_ok(), held);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        now
     }
 
     fn list_all(&self) -> Result<BTreeMap<String, Arc<OwnedFd>>, CallError> {
@@ -113,13 +123,14 @@ impl KeeperLink {
         Ok(all)
     }
 
-    /// Does something over the connection, again over a new one until the deadline.
+    /// Does something over the connection, again over a new one until the deadline, which counts from `start`: who waited
+    /// for the lock has waited for the keeper.
     fn call(
         &self,
         inner: &mut Inner,
+        start: Instant,
         mut work: impl FnMut(&mut Channel) -> Result<(), CallError>,
     ) -> Result<(), Fault> {
-        let start = Instant::now();
         loop {
             match self.attempt(inner, &mut work) {
                 Ok(()) => return Ok(()),

@@ -139,8 +139,14 @@ impl Node {
         self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The budgets, without what the GPUs say now.
     pub fn books(&self) -> Books<'_> {
-        Books { budgets: self.config.budgets, inventory: &self.inventory }
+        Books { budgets: self.config.budgets, inventory: &self.inventory, devices: Vec::new() }
+    }
+
+    /// The budgets, and the GPUs as they are now. Not to be asked for under the catalogue's lock.
+    pub fn books_now(&self) -> Books<'_> {
+        Books { devices: self.inventory.devices(), ..self.books() }
     }
 
     /// Wakes everybody who waits for a path.

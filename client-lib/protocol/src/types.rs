@@ -215,16 +215,16 @@ pub fn parse_size(text: &str) -> Result<u64, TypeError> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim().to_ascii_lowercase();
-    let factor: u64 = match unit.trim_end_matches('b').trim_end_matches('i') {
-        "" => 1,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        "t" => 1 << 40,
+    let factor: u64 = match unit.as_str() {
+        "" | "b" => 1,
+        "k" | "ki" | "kb" | "kib" => 1 << 10,
+        "m" | "mi" | "mb" | "mib" => 1 << 20,
+        "g" | "gi" | "gb" | "gib" => 1 << 30,
+        "t" | "ti" | "tb" | "tib" => 1 << 40,
         _ => return Err(refuse()),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 {
+    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 || (factor == 1 && number.contains('.')) {
         return Err(refuse());
     }
     let whole: u64 = whole.parse().map_err(|_| refuse())?;
@@ -338,7 +338,7 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for bad in ["", "GiB", "-1", "1.2.3", "1XB", "99999999999999999999", "8388608TiB"] {
+        for bad in ["", "GiB", "-1", "1.2.3", "1XB", "4ib", "1kbbb", "1.5", "99999999999999999999", "8388608TiB"] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
     }

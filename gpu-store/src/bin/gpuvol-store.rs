@@ -15,9 +15,9 @@ struct Flags {
     /// Directory of the node's state; the admin socket is store/admin.sock below it.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
-    /// Host memory that volumes may take together, such as 64GiB.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16GiB")]
-    host_budget: u64,
+    /// Host memory that volumes may take together, such as 64GiB. Without it: half of what the machine has.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    host_budget: Option<u64>,
     /// GPU memory that volumes may take together, of each GPU. Without it: all but what one CUDA context needs.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     gpu_budget: Option<u64>,
@@ -37,6 +37,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
     gpuvol_protocol::types::parse_size(text).map_err(|e| e.to_string())
 }
 
+fn half_of_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into()) / 2
+}
+
 fn main() -> std::process::ExitCode {
     let flags = Flags::parse();
     process::start_logging(&flags.log);
@@ -49,7 +54,7 @@ fn run(flags: &Flags) -> Result<std::convert::Infallible, Box<dyn std::error::Er
     let _only = process::claim(&flags.state.join("store"), Duration::from_secs(5))?;
     let node = Node::start(Config {
         state: flags.state.clone(),
-        budgets: Budgets { host: flags.host_budget, gpu: flags.gpu_budget },
+        budgets: Budgets { host: flags.host_budget.unwrap_or_else(half_of_memory), gpu: flags.gpu_budget },
         keeper_patience: Duration::from_secs(flags.keeper_patience),
         descriptors: process::raise_descriptor_limit(),
         memfd_devices: flags.memfd_devices,

@@ -123,6 +123,7 @@ fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
         let message = format!("volume {}: a capacity of 0 bytes, or too long a name", spec.id);
         return Err(Fault::new(Code::InvalidArgument, message));
     }
+    let books = node.books_now();
     let mut catalogue = node.catalogue();
     if let Ok(volume) = catalogue.volume(&spec.id) {
         // A volume that was expanded since is still the one that was asked for.
@@ -140,7 +141,7 @@ fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
         return Err(Fault::new(Code::AlreadyExists, message));
     }
     // Checked and promised under one lock: two claims never get the same bytes.
-    node.books().check_volume(&catalogue, &spec, 0)?;
+    books.check_volume(&catalogue, &spec, 0)?;
     // The file comes first: a volume exists because its file does. It is small, and volumes are made rarely.
     node.provisions.write(&Provisioned::new(&spec)).map_err(internal)?;
     let root = catalogue.new_id();
@@ -177,6 +178,7 @@ fn delete_volume(node: &Arc<Node>, delete: &DeleteVolume) -> Answered {
 
 fn expand_volume(node: &Arc<Node>, expand: &ExpandVolume) -> Answered {
     let capacity = size(expand.capacity)?;
+    let books = node.books_now();
     let mut catalogue = node.catalogue();
     let volume = catalogue.volume(&expand.id)?;
     let today = volume.spec.capacity;
@@ -186,7 +188,7 @@ fn expand_volume(node: &Arc<Node>, expand: &ExpandVolume) -> Answered {
     }
     if capacity > today {
         let spec = VolumeSpec { capacity, ..volume.spec.clone() };
-        node.books().check_volume(&catalogue, &spec, today)?;
+        books.check_volume(&catalogue, &spec, today)?;
         node.provisions.update(&expand.id, |file| file.capacity = capacity).map_err(internal)?;
         let expanded = VolumeExpanded { volume: expand.id.clone(), capacity };
         node.reap(catalogue.commit(Fact::VolumeExpanded(expanded))?);
@@ -225,7 +227,8 @@ fn capacity(node: &Arc<Node>, get: &GetCapacity) -> Answered {
     if !get.device.is_empty() {
         DeviceUuid::try_from(get.device.as_slice())?;
     }
-    Ok(AdminAnswer::Capacity(node.books().capacity(&node.catalogue(), tier, &get.device)))
+    let books = node.books_now();
+    Ok(AdminAnswer::Capacity(books.capacity(&node.catalogue(), tier, &get.device)))
 }
 
 fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
@@ -336,10 +339,11 @@ fn list_publishes(node: &Arc<Node>, list: &ListPublishes) -> AdminAnswer {
 
 fn status(node: &Arc<Node>) -> NodeReport {
     let (keeper_connected, held) = node.keeper.check();
+    let books = node.books_now();
     let catalogue = node.catalogue();
     NodeReport {
-        tiers: node.books().tiers(&catalogue),
-        devices: node.inventory.devices(),
+        tiers: books.tiers(&catalogue),
+        devices: books.devices,
         no_inventory: node.inventory.missing().unwrap_or_default().to_owned(),
         keeper_connected,
         held,
