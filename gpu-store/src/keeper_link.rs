@@ -29,6 +29,8 @@ pub struct KeeperLink {
 struct Inner {
     channel: Option<Channel>,
     holding: BTreeMap<String, Arc<OwnedFd>>,
+    /// Names that the keeper may hold after all: a hold that was given up may still arrive.
+    stale: Vec<String>,
     held: u64,
 }
 
@@ -61,6 +63,7 @@ impl KeeperLink {
         if result.is_err() {
             for (key, _) in fds {
                 inner.holding.remove(key);
+                inner.stale.push(key.clone());
             }
         }
         result
@@ -151,6 +154,14 @@ impl KeeperLink {
             Some(channel) => channel,
             None => self.hand_over(&inner.holding)?,
         };
+        let stale = std::mem::take(&mut inner.stale);
+        let cleared = stale.chunks(1000).try_fold((), |(), chunk| {
+            ask(&mut channel, KeeperOp::Drop(DropKeys { keys: chunk.to_vec() }), &[]).map(|_| ())
+        });
+        if let Err(error) = cleared {
+            inner.stale = stale;
+            return Err(error);
+        }
         let result = work(&mut channel);
         if !matches!(result, Err(CallError::Frame(_))) {
             inner.channel = Some(channel);

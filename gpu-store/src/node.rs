@@ -19,7 +19,7 @@ use crate::catalogue::record::{Fact, VolumeCreated};
 use crate::catalogue::state::{Catalogue, Garbage};
 use crate::inventory::Inventory;
 use crate::keeper_link::KeeperLink;
-use crate::provision::{Provisions, boot_id};
+use crate::provision::{Provisioned, Provisions, boot_id};
 use crate::watch::{Watch, Watched};
 
 /// Most leases on the node, and of one publish.
@@ -215,12 +215,19 @@ impl Node {
     /// Volumes by their files against volumes by the log: a file is what makes a volume exist.
     fn reconcile_volumes(&self) -> Result<(), StartError> {
         let io = |error| StartError::Io { what: "the volumes' files".into(), error };
-        let files = self.provisions.all().map_err(io)?;
+        let (files, unreadable) = self.provisions.all().map_err(io)?;
         let mut catalogue = self.catalogue();
+        for id in &unreadable {
+            if let Ok(volume) = catalogue.volume(id) {
+                // What the log knows of it is newer than nothing.
+                let file = Provisioned { written: true, ..Provisioned::new(&volume.spec) };
+                self.provisions.write(&file).map_err(io)?;
+            }
+        }
         let unknown: Vec<String> = catalogue
             .volumes
             .keys()
-            .filter(|id| !files.iter().any(|f| f.id == id.as_str()))
+            .filter(|id| !files.iter().any(|f| f.id == id.as_str()) && !unreadable.iter().any(|u| u == id.as_str()))
             .map(|id| id.as_str().to_owned())
             .collect();
         for id in unknown {
@@ -228,8 +235,15 @@ impl Node {
             self.reap(catalogue.commit(Fact::VolumeDeleted(id))?);
         }
         for mut file in files {
+            let has_all = catalogue.has_all_memory(&file.id);
             if let Ok(volume) = catalogue.volume_mut(&file.id) {
                 volume.written = file.written;
+                if !has_all && volume.lost_ms == 0 {
+                    tracing::error!(volume = %file.id, "a part of its content was lost: the store ended while it gave everything to a new keeper");
+                    volume.lost_ms = now_ms();
+                    file.lost_ms = volume.lost_ms;
+                    self.provisions.write(&file).map_err(io)?;
+                }
                 continue;
             }
             if file.written && file.lost_ms == 0 {

@@ -115,9 +115,10 @@ impl Provisions {
         }
     }
 
-    /// Every volume; a file that cannot be read is reported and left where it is.
-    pub fn all(&self) -> io::Result<Vec<Provisioned>> {
-        let mut volumes = Vec::new();
+    /// Every volume, and the ids of those whose file is there and cannot be read: it is left where it is, and says that the
+    /// volume exists.
+    pub fn all(&self) -> io::Result<(Vec<Provisioned>, Vec<String>)> {
+        let (mut volumes, mut unreadable) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -126,10 +127,13 @@ impl Provisions {
             }
             match fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?)) {
                 Ok(volume) => volumes.push(volume),
-                Err(error) => tracing::error!(path = %path.display(), %error, "a volume's file cannot be read"),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "a volume's file cannot be read");
+                    unreadable.push(name.trim_end_matches(SUFFIX).to_owned());
+                }
             }
         }
-        Ok(volumes)
+        Ok((volumes, unreadable))
     }
 }
 
@@ -156,11 +160,11 @@ mod tests {
         };
         provisions.write(&Provisioned::new(&spec)).unwrap();
         provisions.update("gv-1", |v| v.written = true).unwrap();
-        let all = provisions.all().unwrap();
+        let (all, _) = provisions.all().unwrap();
         assert_eq!((all.len(), all[0].written, all[0].spec()), (1, true, spec));
         provisions.remove("gv-1").unwrap();
         provisions.remove("gv-1").unwrap();
-        assert!(provisions.all().unwrap().is_empty());
+        assert!(provisions.all().unwrap().0.is_empty());
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
         let provisions = Provisions::open(state.path()).unwrap();
         fs::write(state.path().join("volumes/x.json"), "{").unwrap();
         fs::write(state.path().join("volumes/.y.new"), "{").unwrap();
-        assert!(provisions.all().unwrap().is_empty());
+        assert_eq!(provisions.all().unwrap(), (vec![], vec!["x".to_owned()]));
         assert!(state.path().join("volumes/x.json").exists());
     }
 }

@@ -89,6 +89,12 @@ impl Source {
         let Some(name) = path.file_name() else {
             return Err(Failure::path(path, Code::InvalidArgument, "has no file name"));
         };
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+            // A device or a pipe is written to, not replaced.
+            let mut file = File::options().write(true).open(path).map_err(Failure::file(path))?;
+            let mut progress = Progress::new(crate::escape::shown(name.as_encoded_bytes()), self.size());
+            return self.copy_to(&mut file, &mut progress, |source| Failure::File { path: path.to_owned(), source });
+        }
         let mut hidden = std::ffi::OsString::from(".");
         // A file name may have 255 bytes, and this one needs some itself.
         let start = name.as_encoded_bytes().utf8_chunks().next().map_or("", |chunk| chunk.valid());

@@ -137,6 +137,11 @@ impl Catalogue {
         self.leases.get(&id).ok_or_else(|| Fault::new(Code::LeaseEnded, "this client's lease has ended; connect again"))
     }
 
+    /// Is the memory of everything on a volume there?
+    pub fn has_all_memory(&self, volume: &str) -> bool {
+        self.volume(volume).is_ok_and(|v| v.memory().iter().all(|id| self.fds.contains_key(id)))
+    }
+
     /// How many descriptors of memory the store has.
     pub fn memory_count(&self) -> usize {
         self.fds.len()

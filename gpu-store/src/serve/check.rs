@@ -54,6 +54,14 @@ pub fn check_attributes(path: &ObjectPath, attributes: &[Attribute]) -> Result<(
     Ok(())
 }
 
+/// One message hands all of an object's descriptors out.
+pub fn check_count(path: &ObjectPath, allocations: usize) -> Result<(), Fault> {
+    if allocations <= MAX_ALLOCATIONS {
+        return Ok(());
+    }
+    Err(invalid(format!("{path}: {allocations} pieces of memory; an object has {MAX_ALLOCATIONS} at most")))
+}
+
 /// Are the descriptors that came along the memory that they are said to be?
 pub fn check_descriptors(
     node: &Node,
@@ -62,12 +70,10 @@ pub fn check_descriptors(
     claimed: &[Allocation],
     fds: &[OwnedFd],
 ) -> Result<(), Fault> {
-    if claimed.len() != fds.len() || claimed.len() >= MAX_ALLOCATIONS {
-        let message = format!(
-            "{path}: {} allocations with {} descriptors; one each, fewer than {MAX_ALLOCATIONS}",
-            claimed.len(),
-            fds.len()
-        );
+    check_count(path, reservation.memory().count() + claimed.len())?;
+    if claimed.len() != fds.len() {
+        let message =
+            format!("{path}: {} allocations with {} descriptors; one each is wanted", claimed.len(), fds.len());
         return Err(invalid(message));
     }
     for (allocation, fd) in claimed.iter().zip(fds) {

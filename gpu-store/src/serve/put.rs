@@ -13,7 +13,9 @@ use gpuvol_protocol::message::{
 use gpuvol_protocol::types::{Bytes, size};
 use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath};
 
-use super::check::{check_attributes, check_charge, check_descriptors, check_segments, invalid, seal_memfd, unknown};
+use super::check::{
+    check_attributes, check_charge, check_count, check_descriptors, check_segments, invalid, seal_memfd, unknown,
+};
 use super::names::{answered, make_parents, named, place, room_for_entry};
 use super::session::{Answered, Asker, Outcome};
 use crate::catalogue::object::Reservation;
@@ -245,6 +247,7 @@ pub fn attach(node: &Arc<Node>, asker: &Asker, request: u64, attach: Attach, fds
     // Another connection of the same client may have attached meanwhile.
     let committed = owned_reservation(&catalogue, asker, attach.reservation).and_then(|now| {
         let all: Vec<Allocation> = now.memory().chain(&attached.allocations).cloned().collect();
+        check_count(&path, all.len())?;
         check_charge(&path, &now, &all, &[])?;
         catalogue.commit(Fact::Attached(attached))
     });
