@@ -301,3 +301,28 @@ fn without_mounts_the_socket_is_in_the_target_itself() {
         }
     });
 }
+
+#[test]
+fn what_is_not_ours_stays() {
+    mounting("what_is_not_ours_stays", async {
+        let mut rig = Rig::new().await;
+        let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
+        // A directory with something in it is not covered by a mount.
+        std::fs::create_dir_all(&target).unwrap();
+        std::fs::write(target.join("file"), "kept").unwrap();
+        let message = refused(rig.publish(&volume, &target).await, Code::FailedPrecondition);
+        assert!(message.contains(target.to_str().unwrap()), "{message}");
+        rig.unpublish(&volume, &target).await.unwrap();
+        assert_eq!(std::fs::read_to_string(target.join("file")).unwrap(), "kept");
+        // Nor is a mount of somebody else's taken away.
+        std::fs::remove_file(target.join("file")).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", &target, "tmpfs", flags, None).unwrap();
+        std::fs::write(target.join("file"), "theirs").unwrap();
+        rig.unpublish(&volume, &target).await.unwrap();
+        assert_eq!(std::fs::read_to_string(target.join("file")).unwrap(), "theirs");
+        rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty()).unwrap();
+        std::fs::remove_dir(&target).unwrap();
+        assert_eq!(rig.residue(), Vec::<String>::new());
+    });
+}

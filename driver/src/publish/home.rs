@@ -6,7 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode};
+use gpuvol_protocol::types::SOCKET_NAME;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::steps::Step;
@@ -27,6 +28,10 @@ impl Publisher {
         undo: &mut Undo<'_>,
     ) -> Result<Arc<File>, PublishError> {
         let failed = |doing, source| PublishError::System { doing, target: target.path().to_string(), source };
+        if *found == Found::Directory && !is_empty(target).map_err(|e| failed("list the target directory", e))? {
+            // Unpublish removes the target, and must not have to refuse.
+            return Err(PublishError::NotEmpty { target: target.path().to_string() });
+        }
         let directory = match self.mode {
             MountMode::None => None,
             MountMode::Bind => {
@@ -61,6 +66,19 @@ impl Publisher {
         };
         Ok(Arc::new(directory))
     }
+}
+
+/// Is nothing in the target directory but a socket of ours?
+fn is_empty(target: &Target) -> io::Result<bool> {
+    let directory = target.open_directory()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for entry in Dir::new(rustix::fs::openat(&directory, ".", flags, Mode::empty())?)? {
+        let entry = entry?;
+        if ![".", "..", SOCKET_NAME].iter().any(|known| entry.file_name().to_bytes() == known.as_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes the directory of one publish; `false` where it is there.

@@ -12,7 +12,7 @@ use super::home::remove_target_directory;
 use super::steps::Step;
 use super::{MountMode, PublishError, Publisher};
 use crate::listener;
-use crate::mount::{self, Found};
+use crate::mount::{self, Found, Root};
 use crate::target::{Target, TargetError, TargetPath};
 use crate::undo::Undo;
 
@@ -57,6 +57,10 @@ impl Publisher {
         let mut layers = 0;
         let left = loop {
             match mount::inspect(target, self.patience).map_err(|e| failed("look at the target", e))? {
+                // What somebody else has mounted at a target that was never published stays.
+                Found::Mounted(root) if !known && layers == 0 && self.root_of_home(target) != Some(root) => {
+                    return Ok(());
+                }
                 Found::Mounted(_) | Found::Dead(_) if layers < MOST_LAYERS => {
                     layers += 1;
                     mount::unmount(target, self.patience).map_err(|e| failed("unmount", e))?;
@@ -85,6 +89,12 @@ impl Publisher {
             Err(Errno::NOTEMPTY) => Ok(()),
             Err(e) => Err(failed("remove the target directory", e.into())),
         }
+    }
+
+    /// The directory that a publish at this target mounts there, if it was made.
+    fn root_of_home(&self, target: &Target) -> Option<Root> {
+        let home = fs::File::open(self.homes.join(target.path().publish_id())).ok()?;
+        Root::of(home.as_fd()).ok()
     }
 
     fn retract_step(&self, step: Step, path: &TargetPath) -> Result<(), PublishError> {
