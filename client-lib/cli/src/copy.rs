@@ -108,9 +108,14 @@ impl Copying {
         let options = PutOptions { exclusive: self.no_clobber, ..PutOptions::default() };
         match (&from.place, &to.place) {
             (_, Place::File) => Source::open(from, Duration::ZERO)?.save(&to.typed, self.no_clobber),
-            (Place::File, Place::Volume(volume, path)) => {
-                put_content(volume, path, &read_file(&from.typed)?, Wanted::Auto, &options).map(|_| ())
-            }
+            (Place::File, Place::Volume(volume, path)) => put_content(
+                volume,
+                path,
+                &read_file(&from.typed, Some(volume.usage()?.capacity))?,
+                Wanted::Auto,
+                &options,
+            )
+            .map(|_| ()),
             (Place::Volume(volume, path), Place::Volume(other, target)) => {
                 let object = volume.open(path, &OpenOptions::default())?;
                 copy_object(&object, other, target, options)

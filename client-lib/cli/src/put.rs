@@ -93,8 +93,12 @@ impl Put {
         if let Some(device) = &self.device {
             options.upload = Some(self.gpu(device, &target)?);
         }
-        let content =
-            if from_stdin { read_all(std::io::stdin().lock(), &self.src, None)? } else { read_file(&self.src)? };
+        let most = room_at(&target)?;
+        let content = if from_stdin {
+            read_all(std::io::stdin().lock(), &self.src, None, most)?
+        } else {
+            read_file(&self.src, most)?
+        };
         let (put, kind) = match &target.place {
             Place::Volume(volume, path) => put_content(volume, path, &content, self.kind, &options)?,
             Place::File => (gpuvol_client::put_bytes(&target.typed, &content, &options)?, Kind::Bytes),
@@ -138,14 +142,30 @@ impl Put {
     }
 }
 
-/// A whole file in memory, for a put: there is no other way into a volume.
-pub fn read_file(path: &Path) -> Result<Bytes> {
-    let file = File::open(path).map_err(Failure::file(path))?;
-    let size = file.metadata().map_err(Failure::file(path))?.len();
-    read_all(file, path, Some(size))
+/// Most bytes that can be put there: what the volume can hold at all.
+pub fn room_at(target: &Location) -> Result<Option<u64>> {
+    match &target.place {
+        Place::Volume(volume, _) => Ok(Some(volume.usage()?.capacity)),
+        Place::File => Ok(None),
+    }
 }
 
-fn read_all(mut from: impl Read, path: &Path, size: Option<u64>) -> Result<Bytes> {
+/// A whole file in memory, for a put: there is no other way into a volume. More than `most` bytes are not read.
+pub fn read_file(path: &Path, most: Option<u64>) -> Result<Bytes> {
+    let file = File::open(path).map_err(Failure::file(path))?;
+    let size = file.metadata().map_err(Failure::file(path))?.len();
+    read_all(file, path, Some(size), most)
+}
+
+fn read_all(mut from: impl Read, path: &Path, size: Option<u64>, most: Option<u64>) -> Result<Bytes> {
+    let too_much = |read: u64| {
+        let most = most.filter(|most| read > *most)?;
+        let what = format!("has more than the volume's whole capacity of {}", gpuvol_protocol::types::Bytes(most));
+        Some(Failure::path(path, Code::QuotaExceeded, what))
+    };
+    if let Some(failure) = size.and_then(too_much) {
+        return Err(failure);
+    }
     const PIECE: u64 = 4 << 20;
     let mut content = Vec::new();
     let expected = usize::try_from(size.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -157,6 +177,9 @@ fn read_all(mut from: impl Read, path: &Path, size: Option<u64>) -> Result<Bytes
             Ok(0) => return Ok(content.into()),
             Ok(n) => progress.advance(n),
             Err(error) => return Err(Failure::file(path)(error)),
+        }
+        if let Some(failure) = too_much(content.len() as u64) {
+            return Err(failure);
         }
     }
 }
