@@ -9,7 +9,7 @@ use gpuvol_client::{Code, Kind, Object, ObjectPath, OpenOptions, PutOptions, Vol
 use crate::failure::{Failure, Result, each};
 use crate::item::{Item, What, walk_directory};
 use crate::location::{Location, Place};
-use crate::put::{Wanted, put_content, read_file};
+use crate::put::{Room, Wanted, put_content, read_file};
 use crate::stream::Source;
 
 /// The attribute that the client writes for tensors by itself.
@@ -108,14 +108,10 @@ impl Copying {
         let options = PutOptions { exclusive: self.no_clobber, ..PutOptions::default() };
         match (&from.place, &to.place) {
             (_, Place::File) => Source::open(from, Duration::ZERO)?.save(&to.typed, self.no_clobber),
-            (Place::File, Place::Volume(volume, path)) => put_content(
-                volume,
-                path,
-                &read_file(&from.typed, Some(volume.usage()?.capacity))?,
-                Wanted::Auto,
-                &options,
-            )
-            .map(|_| ()),
+            (Place::File, Place::Volume(volume, path)) => {
+                put_content(volume, path, &read_file(&from.typed, Some(&Room::of(volume)?))?, Wanted::Auto, &options)
+                    .map(|_| ())
+            }
             (Place::Volume(volume, path), Place::Volume(other, target)) => {
                 let object = volume.open(path, &OpenOptions::default())?;
                 copy_object(&object, other, target, options)

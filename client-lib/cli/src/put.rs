@@ -93,11 +93,11 @@ impl Put {
         if let Some(device) = &self.device {
             options.upload = Some(self.gpu(device, &target)?);
         }
-        let most = room_at(&target)?;
+        let room = Room::at(&target)?;
         let content = if from_stdin {
-            read_all(std::io::stdin().lock(), &self.src, None, most)?
+            read_all(std::io::stdin().lock(), &self.src, None, room.as_ref())?
         } else {
-            read_file(&self.src, most)?
+            read_file(&self.src, room.as_ref())?
         };
         let (put, kind) = match &target.place {
             Place::Volume(volume, path) => put_content(volume, path, &content, self.kind, &options)?,
@@ -142,25 +142,37 @@ impl Put {
     }
 }
 
-/// Most bytes that can be put there: what the volume can hold at all.
-pub fn room_at(target: &Location) -> Result<Option<u64>> {
-    match &target.place {
-        Place::Volume(volume, _) => Ok(Some(volume.usage()?.capacity)),
-        Place::File => Ok(None),
+/// A volume and the most that it can hold at all, in bytes.
+pub struct Room {
+    volume: String,
+    capacity: u64,
+}
+
+impl Room {
+    pub fn of(volume: &Volume) -> Result<Self> {
+        Ok(Self { volume: volume.id(), capacity: volume.usage()?.capacity })
+    }
+
+    fn at(target: &Location) -> Result<Option<Self>> {
+        match &target.place {
+            Place::Volume(volume, _) => Self::of(volume).map(Some),
+            Place::File => Ok(None),
+        }
     }
 }
 
-/// A whole file in memory, for a put: there is no other way into a volume. More than `most` bytes are not read.
-pub fn read_file(path: &Path, most: Option<u64>) -> Result<Bytes> {
+/// A whole file in memory, for a put: there is no other way into a volume. More than there is room for is not read.
+pub fn read_file(path: &Path, room: Option<&Room>) -> Result<Bytes> {
     let file = File::open(path).map_err(Failure::file(path))?;
     let size = file.metadata().map_err(Failure::file(path))?.len();
-    read_all(file, path, Some(size), most)
+    read_all(file, path, Some(size), room)
 }
 
-fn read_all(mut from: impl Read, path: &Path, size: Option<u64>, most: Option<u64>) -> Result<Bytes> {
-    let too_much = |read: u64| {
-        let most = most.filter(|most| read > *most)?;
-        let what = format!("has more than the volume's whole capacity of {}", gpuvol_protocol::types::Bytes(most));
+fn read_all(mut from: impl Read, path: &Path, size: Option<u64>, room: Option<&Room>) -> Result<Bytes> {
+    let too_much = |size: u64| {
+        let Room { volume, capacity } = room.filter(|room| size > room.capacity)?;
+        let (size, capacity) = (gpuvol_protocol::types::Bytes(size), gpuvol_protocol::types::Bytes(*capacity));
+        let what = format!("no space in volume {volume}: {size} and maybe more, its whole capacity is {capacity}");
         Some(Failure::path(path, Code::QuotaExceeded, what))
     };
     if let Some(failure) = size.and_then(too_much) {
