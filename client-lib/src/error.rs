@@ -21,7 +21,7 @@ pub enum Error {
     /// The store did not answer until the deadline, a restart of it included.
     #[error("the store of volume {volume} did not answer within {waited:?}: {source}")]
     Unavailable { volume: String, waited: Duration, source: FrameError },
-    #[error("no gpuvol store answers at {path}: {source}")]
+    #[error("no gpuvol store answers at {path}: {source}{}", not_published(.source))]
     Connect { path: PathBuf, source: std::io::Error },
     /// The store's answer is not one to the question.
     #[error("the store of volume {volume} answered something else than asked for: {what}")]
@@ -47,6 +47,19 @@ pub enum Error {
     File { path: PathBuf, source: std::io::Error },
     #[error("{path}: {what}")]
     Unsupported { path: String, what: &'static str },
+}
+
+/// A store that is being replaced leaves its listener with the keeper, so nobody is refused then.
+pub(crate) fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound)
+}
+
+fn not_published(error: &std::io::Error) -> &'static str {
+    if is_gone(error) {
+        "; the volume is not published here any more, or keeper and store ended together and its content is lost: publish it anew (restart the pod, or `gpuvol dev down` and `up`)"
+    } else {
+        ""
+    }
 }
 
 impl Error {

@@ -17,7 +17,7 @@ use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, Version};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_gone};
 
 /// How long a call waits for a store that is being replaced, unless told otherwise.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
@@ -158,7 +158,14 @@ impl Session {
                 match self.try_call(&request, fds, self.deadline.saturating_sub(start.elapsed()), &mut meanwhile) {
                     Ok((Answer::Fault(fault), _)) => return Err(Error::Refused(fault)),
                     Ok(answer) => return Ok(answer),
-                    Err(CallError::Refused(fault)) => return Err(Error::Refused(fault)),
+                    Err(CallError::Refused(fault)) => {
+                        self.lock().released.append(&mut request.released);
+                        return Err(Error::Refused(fault));
+                    }
+                    Err(CallError::Frame(FrameError::Io(source))) if is_gone(&source) => {
+                        self.lock().released.append(&mut request.released);
+                        return Err(Error::Connect { path: self.path(), source });
+                    }
                     Err(CallError::LeaseEnded) => FrameError::Io(std::io::ErrorKind::ConnectionReset.into()),
                     Err(CallError::Frame(error)) => error,
                 };
@@ -298,6 +305,18 @@ impl Session {
         }
         state.welcome = welcome;
         Ok(channel)
+    }
+
+    /// Where the store listens, for people.
+    fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd;
+        match &self.address {
+            Address::Socket(path) => path.clone(),
+            Address::Directory(fd) => {
+                let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+                std::fs::read_link(link).unwrap_or_default().join(SOCKET_NAME)
+            }
+        }
     }
 
     /// A connected socket. Where the store is being replaced its listener's queue may be full: that is waited for.

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_cause_is_named_once() {
-        let source = io::Error::new(io::ErrorKind::NotFound, "nobody home");
+        let source = io::Error::new(io::ErrorKind::TimedOut, "nobody home");
         let lines = chain(&Failure::Client(gpuvol_client::Error::Connect { path: "/d/s".into(), source }));
         assert_eq!(lines, ["no gpuvol store answers at /d/s: nobody home"]);
         let lines = chain(&Failure::Output(io::Error::other("disk on fire")));

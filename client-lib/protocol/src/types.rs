@@ -26,7 +26,7 @@ pub enum TypeError {
     Path { path: String, why: &'static str },
     #[error("size {0} bytes is larger than the largest supported size of {MAX_SIZE} bytes")]
     Size(u64),
-    #[error("device UUID {0:?} is not valid: want GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx or 16 bytes")]
+    #[error("device UUID {0:?} is not valid: want GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")]
     DeviceUuid(String),
     #[error("size {0:?} is not valid: want bytes, or a number with KiB, MiB, GiB or TiB, such as 4GiB or 1.5GiB")]
     SizeText(String),

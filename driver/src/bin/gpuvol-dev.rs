@@ -128,8 +128,8 @@ struct Demo {
     /// Where the volume is: auto (a GPU where there is one), host, gpu, or a GPU's UUID
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: Wish,
-    /// Rows of the table that the first stage makes; by default the whole year
-    #[arg(long, value_name = "N")]
+    /// Rows of the table that the first stage makes, 1000 or more; by default the whole year
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..))]
     rows: Option<u64>,
     /// The interpreter for the stages; by default $GPUVOL_PYTHON, the repository's .venv, or python3
     #[arg(long, value_name = "PATH")]
