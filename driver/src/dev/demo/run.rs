@@ -160,7 +160,9 @@ impl Stages<'_> {
         let mut command = Command::new(program);
         if self.isolated {
             command.arg("stage").arg("--data").arg(data).arg("--scratch").arg(self.site.scratch());
-            for hidden in [self.site.state(), self.site.targets(), self.site.scratch()] {
+            // The state and the targets of the node; by volume, the files of the other ways too.
+            let files = (via == VOLUME).then(|| self.site.files());
+            for hidden in [self.site.state(), self.site.targets(), self.site.scratch()].into_iter().chain(files) {
                 command.arg("--hide").arg(hidden);
             }
         } else {

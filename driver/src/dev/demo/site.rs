@@ -63,7 +63,8 @@ impl Site {
         self.directory.join("tmp")
     }
 
-    fn files(&self) -> PathBuf {
+    /// The files of all ways by file.
+    pub fn files(&self) -> PathBuf {
         self.directory.join("files")
     }
 
