@@ -76,10 +76,6 @@ impl Channel {
         &self.socket
     }
 
-    pub fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
-    }
-
     /// Sends one message with its descriptors.
     pub fn send<M: Message>(&mut self, message: &M, fds: &[BorrowedFd<'_>]) -> Result<(), FrameError> {
         let len = message.encoded_len();

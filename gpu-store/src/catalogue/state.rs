@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use gpuvol_protocol::admin::Publish;
-use gpuvol_protocol::message::{Allocation, Tier};
+use gpuvol_protocol::message::Tier;
 use gpuvol_protocol::{Code, Fault, VolumeId};
 
 use super::lease::{Lease, LeaseId};
@@ -429,13 +429,6 @@ impl Catalogue {
     pub fn host_bytes_of_gpu_volumes(&self) -> u64 {
         let on_gpu = self.volumes.values().filter(|v| v.tier() == Tier::Gpu);
         on_gpu.map(|v| v.quota.used_on(Tier::Host)).sum()
-    }
-
-    pub fn allocations_of(&self, volume: &Volume, version: u64) -> Vec<Allocation> {
-        match volume.objects.get(&version).map(|o| &o.content) {
-            Some(super::object::Content::Segments { allocations, .. }) => allocations.clone(),
-            _ => Vec::new(),
-        }
     }
 }
 
