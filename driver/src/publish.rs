@@ -180,6 +180,7 @@ impl Publisher {
             pod: request.pod.clone(),
             shared: request.shared,
             arguments: request.arguments.clone(),
+            mount: None,
         });
         let answer = self.store.publish(publish, listener.as_fd());
         // Without an answer the store may have done it. A publish that it knew before is not this call's to end.

@@ -21,7 +21,7 @@ pub fn grpc_code(code: Code) -> tonic::Code {
     match code {
         Code::Internal | Code::BadMemory | Code::Protocol => tonic::Code::Internal,
         Code::InvalidArgument | Code::Unsupported => tonic::Code::InvalidArgument,
-        Code::NotFound => tonic::Code::NotFound,
+        Code::NotFound | Code::Stale | Code::NoData => tonic::Code::NotFound,
         Code::AlreadyExists => tonic::Code::AlreadyExists,
         Code::NotADirectory
         | Code::IsADirectory
@@ -29,7 +29,8 @@ pub fn grpc_code(code: Code) -> tonic::Code {
         | Code::ReadOnly
         | Code::DeviceMismatch
         | Code::InUse
-        | Code::ContentLost => tonic::Code::FailedPrecondition,
+        | Code::ContentLost
+        | Code::NotPermitted => tonic::Code::FailedPrecondition,
         // No room here. The provisioner then looks for another node, which is right for an unknown GPU too.
         Code::QuotaExceeded | Code::OutOfMemory | Code::LimitExceeded | Code::DeviceUnknown => {
             tonic::Code::ResourceExhausted

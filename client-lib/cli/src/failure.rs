@@ -88,7 +88,7 @@ impl Failure {
 
 fn exit_of(code: Code) -> Exit {
     match code {
-        Code::NotFound => Exit::NotFound,
+        Code::NotFound | Code::Stale | Code::NoData => Exit::NotFound,
         Code::QuotaExceeded | Code::OutOfMemory => Exit::NoSpace,
         Code::DeadlineExceeded => Exit::Deadline,
         Code::Unavailable | Code::LeaseEnded => Exit::Unavailable,
@@ -106,7 +106,8 @@ fn exit_of(code: Code) -> Exit {
         | Code::Protocol
         | Code::InUse
         | Code::ContentLost
-        | Code::Unsupported => Exit::Failed,
+        | Code::Unsupported
+        | Code::NotPermitted => Exit::Failed,
     }
 }
 

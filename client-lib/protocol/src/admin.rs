@@ -108,8 +108,9 @@ pub struct GetCapacity {
     pub device: Vec<u8>,
 }
 
-/// Serves a volume on a listening socket; one descriptor, the listener. The same publish again replaces the listener
-/// and changes nothing else.
+/// Serves a volume in one place. Without `mount`, one descriptor: the listener. The same publish again replaces the
+/// listener and changes nothing else. With `mount`, one descriptor: the mount's `/dev/fuse`, whose INIT was answered; a
+/// publish without `mount` that is otherwise the same then brings the listener.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Publish {
     /// Stable name of the publish on this node: derived from the target path.
@@ -131,6 +132,19 @@ pub struct Publish {
     /// Who may connect: mode bits and group of the socket were set by the binder; this is kept for comparison only.
     #[prost(string, tag = "7")]
     pub arguments: String,
+    /// The volume's files are to be seen there.
+    #[prost(message, optional, tag = "8")]
+    pub mount: Option<Mount>,
+}
+
+/// A mounted view.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Mount {
+    /// The minor device number of the mount.
+    #[prost(uint32, tag = "1")]
+    pub connection: u32,
+    #[prost(message, optional, tag = "2")]
+    pub agreed: Option<crate::view::Agreed>,
 }
 
 /// Ends a publish: its listener, its connections and its leases. Unknown publishes are fine.

@@ -43,6 +43,12 @@ pub enum Code {
     Unsupported = 19,
     /// The connection's lease ended; a new connection gets a new one.
     LeaseEnded = 20,
+    /// The node is another version's now: look the name up again.
+    Stale = 21,
+    /// No such attribute.
+    NoData = 22,
+    /// The volume does not do this, for anybody.
+    NotPermitted = 23,
 }
 
 /// An error reply.

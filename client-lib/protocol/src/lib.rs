@@ -12,6 +12,7 @@ pub mod keeping;
 pub mod message;
 pub mod types;
 pub mod version;
+pub mod view;
 
 pub use fault::{Code, Fault};
 pub use frame::{Channel, FrameError, Limits};

@@ -32,6 +32,9 @@ fn exception(code: Code) -> (&'static str, Errno) {
         Code::Unavailable => ("Unavailable", Errno::CONNREFUSED),
         Code::Unsupported => ("Unsupported", Errno::OPNOTSUPP),
         Code::LeaseEnded => ("LeaseEnded", Errno::STALE),
+        Code::Stale => ("Stale", Errno::STALE),
+        Code::NoData => ("NoData", Errno::NODATA),
+        Code::NotPermitted => ("NotPermitted", Errno::PERM),
     }
 }
 

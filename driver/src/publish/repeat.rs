@@ -60,6 +60,7 @@ mod tests {
             pod: String::new(),
             shared: of.shared,
             arguments: of.arguments.clone(),
+            mount: None,
         }
     }
 

@@ -193,6 +193,7 @@ impl TestNode {
             pod: format!("tests/{name}"),
             shared: true,
             arguments: String::new(),
+            mount: None,
         };
         self.admin(AdminOp::Publish(publish), &[listener.as_fd()]).unwrap();
         TestVolume { mount }

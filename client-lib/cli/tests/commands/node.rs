@@ -111,6 +111,7 @@ impl Node {
             pod: "default/stage".into(),
             shared: true,
             arguments: String::new(),
+            mount: None,
         };
         self.admin(AdminOp::Publish(publish), &[listener.as_fd()]);
         mount

@@ -106,5 +106,17 @@ class Unsupported(GpuvolError, io.UnsupportedOperation):
     """Known, and not offered."""
 
 
+class NoData(GpuvolError):
+    """No such attribute."""
+
+
+class NotPermitted(GpuvolError):
+    """The volume does not do this, for anybody."""
+
+
+class Stale(GpuvolError):
+    """The file is at another version now; open it again."""
+
+
 class LeaseEnded(GpuvolError):
     """This process's hold on its open objects has ended."""
