@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 pub mod broken_mount;
+pub mod fake_mounter;
 pub mod fake_store;
 pub mod namespace;
 
@@ -123,7 +124,7 @@ impl Running {
         let config = config(dir, flags);
         let deadlines = Deadlines { connect: PATIENCE, call: PATIENCE };
         let store = Arc::new(StoreClient::new(config.store_socket(), deadlines));
-        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), config.mount)
+        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), config.mount_mode())
             .with_hook(hook, PATIENCE);
         let plugin = Plugin::with(&config, store, publisher);
         let endpoint = Endpoint::bind(&config.endpoint).unwrap();
