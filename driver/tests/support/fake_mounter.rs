@@ -1,7 +1,6 @@
 //! A mounter that serves one mount with nothing in it but a socket, and files that stay empty.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -133,9 +132,4 @@ fn attributes(node: u64, mode: u32) -> Vec<u8> {
         all.extend(word.to_ne_bytes());
     }
     all
-}
-
-/// The last error as a number.
-pub fn number(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap()
 }

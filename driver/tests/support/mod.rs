@@ -110,8 +110,10 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// A test may leave publishes; a directory with mounts in it could not be removed.
+    /// A test may leave publishes; a directory with mounts in it could not be removed, and a process of which a thread
+    /// waits for an answer could not end.
     fn drop(&mut self) {
+        self.store.lose_mounts();
         let below = self.dir.path().to_str().unwrap();
         for path in mounts().iter().filter_map(|line| line.split(' ').nth(4)).filter(|path| path.starts_with(below)) {
             let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
