@@ -210,7 +210,8 @@ fn what_is_left_of_a_view_is_ended_and_the_volume_published_anew() {
         }
         let mut rig = Rig::new().await;
         let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
-        let losses: [(&str, &dyn Fn(&Rig)); 5] = [
+        type Loss<'a> = (&'static str, &'a dyn Fn(&Rig));
+        let losses: [Loss<'_>; 5] = [
             ("its server", &|rig| rig.store.lose_mounts()),
             ("its listener", &|rig| rig.store.close_listeners()),
             ("its mount", &|_| rustix::mount::unmount(&target, rustix::mount::UnmountFlags::DETACH).unwrap()),

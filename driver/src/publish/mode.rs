@@ -6,11 +6,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::mount::Detached;
 use crate::mount::fuse::FuseMount;
 
 /// How a published volume appears at its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum MountMode {
     /// As a file system with the volume's files.
     View,
@@ -46,7 +49,7 @@ impl fmt::Display for MountMode {
 }
 
 impl Best {
-    /// Found out by making detached mounts, which nobody sees: a FUSE mount, and one of `directory`.
+    /// Found out by making detached mounts, which nobody sees: a FUSE mount, or one of `directory`.
     pub fn here(directory: &Path) -> Self {
         let fuse = match FuseMount::create() {
             Ok(_) => return Self { mode: MountMode::View, why: String::new() },
