@@ -63,12 +63,20 @@ pub struct Node {
     garbage: Sender<Garbage>,
     connections: Mutex<HashMap<u64, Connection>>,
     next_connection: AtomicU64,
+    mounts: Mutex<BTreeMap<String, MountFds>>,
 }
 
 #[derive(Debug)]
 struct Connection {
     publish: String,
     stream: UnixStream,
+}
+
+/// What a mount lives on.
+#[derive(Debug, Clone)]
+pub struct MountFds {
+    pub fuse: Arc<OwnedFd>,
+    pub journal: Arc<OwnedFd>,
 }
 
 /// A connection's place in the table; leaves it when dropped.
@@ -106,7 +114,7 @@ impl Node {
         let taken = TakenBack::sort(held);
         let (log, stale_logs) = pick_log(taken.logs, &keeper)?;
         let (catalogue, mut leftovers) = Catalogue::replay(log, taken.memory)?;
-        leftovers.keys.extend(stale_logs);
+        leftovers.keys.extend(stale_logs.into_iter().chain(taken.stale));
         let (garbage, queue) = channel();
         let watch = Watch::new().map_err(io("epoll"))?;
         let node = Arc::new(Self {
@@ -120,10 +128,12 @@ impl Node {
             garbage,
             connections: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            mounts: Mutex::default(),
             config,
         });
         node.reconcile_volumes()?;
         node.watch_again(taken.leases, taken.listeners, &mut leftovers);
+        node.mount_again(taken.mounts, &mut leftovers);
         node.reap(leftovers);
         node.spawn_workers(queue).map_err(|error| StartError::Io { what: "threads".into(), error })?;
         Ok(node)
@@ -254,7 +264,8 @@ impl Node {
             self.provisions.write(&file).map_err(io)?;
             let root = catalogue.new_id();
             let spec = Some(file.spec());
-            let created = VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new() };
+            let created =
+                VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new(), root_meta: None };
             self.reap(catalogue.commit(Fact::VolumeCreated(created))?);
         }
         Ok(())
@@ -269,7 +280,7 @@ impl Node {
     ) {
         let mut catalogue = self.catalogue();
         let without_pipe: Vec<LeaseId> =
-            catalogue.leases.keys().filter(|id| !leases.contains_key(id)).copied().collect();
+            catalogue.leases.iter().filter(|(id, l)| !l.mount && !leases.contains_key(id)).map(|(id, _)| *id).collect();
         for id in without_pipe {
             if let Ok(garbage) = catalogue.commit(Fact::LeaseEnded(id.0.to_vec())) {
                 leftovers.merge(garbage);
@@ -289,6 +300,37 @@ impl Node {
         }
     }
 
+    /// Mounts that outlived the last store, and drafts that it was about to freeze.
+    fn mount_again(&self, mounts: BTreeMap<String, MountFds>, leftovers: &mut Garbage) {
+        let catalogue = self.catalogue();
+        for (publish, fds) in mounts {
+            if catalogue.mounts.contains_key(&publish) {
+                self.mounts().insert(publish, fds);
+            } else {
+                leftovers.keys.extend([fuse_key(&publish), journal_key(&publish)]);
+            }
+        }
+        drop(catalogue);
+        crate::serve::view::freeze_what_nobody_writes(self, true);
+    }
+
+    /// A host replica of what is in GPU memory.
+    pub fn replica(
+        &self,
+        volume: &str,
+        version: u64,
+        _allocations: &[gpuvol_protocol::message::Allocation],
+        _segments: &[gpuvol_protocol::message::Segment],
+        _fds: &[Arc<OwnedFd>],
+    ) -> Result<crate::serve::view::Source, Fault> {
+        Err(Fault::new(Code::Unsupported, format!("version {version} of volume {volume} is in GPU memory")))
+    }
+
+    /// The mounts of this node by their publishes. Not to be held while the catalogue is asked for.
+    pub fn mounts(&self) -> MutexGuard<'_, BTreeMap<String, MountFds>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn spawn_workers(self: &Arc<Self>, queue: Receiver<Garbage>) -> std::io::Result<()> {
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(body).map(|_| ())
@@ -305,6 +347,7 @@ impl Node {
                     std::thread::sleep(Duration::from_millis(200));
                     node.keeper.check();
                     node.compact_if_wanted();
+                    crate::serve::view::freeze_what_nobody_writes(&node, false);
                 }
             }),
         )
@@ -409,11 +452,15 @@ struct TakenBack {
     memory: HashMap<u64, Arc<OwnedFd>>,
     leases: HashMap<LeaseId, Arc<OwnedFd>>,
     listeners: HashMap<String, Arc<OwnedFd>>,
+    mounts: BTreeMap<String, MountFds>,
+    /// What nobody uses after a store has ended.
+    stale: Vec<String>,
 }
 
 impl TakenBack {
     fn sort(held: BTreeMap<String, Arc<OwnedFd>>) -> Self {
         let mut taken = Self::default();
+        let (mut fuse, mut journals) = (BTreeMap::new(), BTreeMap::new());
         for (key, fd) in held {
             if key.starts_with("log/") {
                 taken.logs.push((key, fd));
@@ -423,10 +470,23 @@ impl TakenBack {
                 taken.leases.insert(lease, fd);
             } else if let Some(publish) = key.strip_prefix("listener/") {
                 taken.listeners.insert(publish.to_owned(), fd);
+            } else if let Some(publish) = key.strip_prefix("fuse/") {
+                fuse.insert(publish.to_owned(), fd);
+            } else if let Some(publish) = key.strip_prefix("journal/") {
+                journals.insert(publish.to_owned(), fd);
+            } else if key.starts_with("replica/") {
+                taken.stale.push(key);
             } else {
                 tracing::warn!(key, "the keeper holds something that is not the store's");
             }
         }
+        for (publish, fuse) in fuse {
+            match journals.remove(&publish) {
+                Some(journal) => drop(taken.mounts.insert(publish, MountFds { fuse, journal })),
+                None => taken.stale.push(fuse_key(&publish)),
+            }
+        }
+        taken.stale.extend(journals.keys().map(|publish| journal_key(publish)));
         taken
     }
 }
@@ -434,6 +494,16 @@ impl TakenBack {
 /// The keeper's name for a publish's listener.
 pub fn listener_key(publish: &str) -> String {
     format!("listener/{publish}")
+}
+
+/// The keeper's name for a mount's `/dev/fuse`.
+pub fn fuse_key(publish: &str) -> String {
+    format!("fuse/{publish}")
+}
+
+/// The keeper's name for a mount's journal.
+pub fn journal_key(publish: &str) -> String {
+    format!("journal/{publish}")
 }
 
 /// The log that counts, or a new one; and the keys of the others.
@@ -467,6 +537,12 @@ fn hold_log(keeper: &KeeperLink, log: &Log) -> Result<(), Fault> {
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds since the epoch.
+pub fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// A failure of the machine below us.

@@ -158,6 +158,11 @@ impl Allocation for HostAllocation {
     }
 }
 
+/// A memfd without size or seals, for content that comes bit by bit: written with `pwrite`, sealed when it is whole.
+pub fn growable() -> Result<OwnedFd> {
+    new_memfd().map_err(|errno| MemoryError::System { call: "memfd_create", len: 0, errno })
+}
+
 /// A memfd that can never be executed where the kernel knows how (6.3); older ones answer EINVAL.
 fn new_memfd() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

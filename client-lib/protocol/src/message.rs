@@ -423,6 +423,9 @@ pub struct Entry {
     pub producer: String,
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<Attribute>,
+    /// A symbolic link's target; empty for everything else.
+    #[prost(bytes = "vec", tag = "11")]
+    pub link: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

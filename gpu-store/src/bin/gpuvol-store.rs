@@ -59,6 +59,9 @@ fn run(flags: &Flags) -> Result<std::convert::Infallible, Box<dyn std::error::Er
         descriptors: process::raise_descriptor_limit(),
         memfd_devices: flags.memfd_devices,
     })?;
+    let views = process::listen(&flags.state.join("store/view.sock"))?;
+    let viewed = node.clone();
+    std::thread::Builder::new().name("views".into()).spawn(move || serve::view::serve(&viewed, &views))?;
     let listener = process::listen(&flags.state.join("store/admin.sock"))?;
     tracing::info!(volumes = node.catalogue().volumes.len(), "serving");
     serve::admin::serve(&node, &listener)

@@ -98,7 +98,7 @@ impl World {
     fn lease(&mut self, n: u8) -> LeaseId {
         let id = LeaseId([n; 16]);
         if self.catalogue.lease(id).is_err() {
-            let opened = LeaseOpened { lease: id.0.to_vec(), publish: "p".into(), client: "c".into() };
+            let opened = LeaseOpened { lease: id.0.to_vec(), publish: "p".into(), client: "c".into(), mount: false };
             self.commit(Fact::LeaseOpened(opened));
         }
         id
@@ -171,6 +171,7 @@ impl World {
                         origin: None,
                         parent,
                         name: vec![b'a' + name],
+                        ..Unlinked::default()
                     }));
                 }
             }
@@ -190,6 +191,7 @@ impl World {
                         from_name: vec![b'a' + from],
                         to_parent: parent,
                         to_name: vec![b'a' + to],
+                        ..Renamed::default()
                     }));
                 }
             }
@@ -205,7 +207,7 @@ impl World {
                 let lease = self.lease(lease);
                 if let Some(Child::Object(version)) = self.child(name) {
                     let origin = Some(Origin { lease: lease.0.to_vec(), request: request.into() });
-                    self.commit(Fact::Held(Held { origin, volume: volume(), version }));
+                    self.commit(Fact::Held(Held { origin, volume: volume(), version, write: false }));
                 }
             }
             Step::Release { lease, request } => {

@@ -10,7 +10,7 @@ use crate::catalogue::record::{DirectoryMade, Fact, Renamed, Unlinked};
 use crate::catalogue::state::Catalogue;
 use crate::catalogue::tree::{Child, PathError};
 use crate::catalogue::volume::Volume;
-use crate::node::{Node, now_ms};
+use crate::node::{Node, now_ms, now_ns};
 
 /// Most entries of one page; with names and producers of the greatest length it fits a frame.
 const PAGE: usize = 1000;
@@ -54,8 +54,15 @@ pub fn make_parents(node: &Node, catalogue: &mut Catalogue, volume: &str, parent
     for name in missing {
         room_for_entry(catalogue.volume(volume)?, &parent.to_string())?;
         let directory = catalogue.new_id();
-        let made =
-            DirectoryMade { volume: volume.to_owned(), origin: None, parent: at, name, directory, time_ms: now_ms() };
+        let made = DirectoryMade {
+            volume: volume.to_owned(),
+            origin: None,
+            parent: at,
+            name,
+            directory,
+            time_ms: now_ms(),
+            ..DirectoryMade::default()
+        };
         node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
         at = directory;
     }
@@ -75,16 +82,17 @@ pub fn room_for_entry(volume: &Volume, path: &str) -> Result<(), Fault> {
     Err(Fault::new(Code::LimitExceeded, message))
 }
 
-fn entry_of(volume: &Volume, name: &[u8], child: Child) -> Entry {
+/// What a client sees at a name; `None` for a file that its first writer has not closed yet.
+fn entry_of(volume: &Volume, name: &[u8], child: Child) -> Option<Entry> {
     match child {
-        Child::Directory(id) => Entry {
+        Child::Directory(id) => Some(Entry {
             name: name.to_vec(),
             directory: true,
             version: id,
             time_ms: volume.tree.time_ms(id),
             ..Entry::default()
-        },
-        Child::Object(version) => volume.objects.get(&version).map(|o| o.entry(name)).unwrap_or_default(),
+        }),
+        Child::Object(version) => volume.sealed(version).map(|o| o.entry(name)),
     }
 }
 
@@ -94,7 +102,8 @@ pub fn stat(node: &Arc<Node>, asker: &Asker, stat: &Stat) -> Outcome {
     let volume = catalogue.volume(&asker.volume)?;
     let child = volume.tree.lookup(&path).map_err(|e| not_there(&asker.volume, &path, e))?;
     let name = path.split().map_or(&[][..], |(_, name)| name);
-    Ok((Answer::Entry(entry_of(volume, name, child)), vec![]))
+    let entry = entry_of(volume, name, child).ok_or_else(|| not_there(&asker.volume, &path, PathError::NotFound))?;
+    Ok((Answer::Entry(entry), vec![]))
 }
 
 pub fn list(node: &Arc<Node>, asker: &Asker, list: &List) -> Outcome {
@@ -112,12 +121,16 @@ pub fn list(node: &Arc<Node>, asker: &Asker, list: &List) -> Outcome {
         Ok(0) | Err(_) => PAGE,
         Ok(limit) => limit.min(PAGE),
     };
-    let (page, more) = volume.tree.page(directory, &list.after, limit);
-    let entries = page
-        .into_iter()
+    let mut names = volume.tree.after(directory, &list.after);
+    let mut entries = Vec::new();
+    let more = loop {
+        let Some((name, child)) = names.next() else { break false };
+        if entries.len() == limit {
+            break true;
+        }
         // Attributes are for stat and open: a page of them could outgrow a frame.
-        .map(|(name, child)| Entry { attributes: Vec::new(), ..entry_of(volume, name, child) })
-        .collect();
+        entries.extend(entry_of(volume, name, child).map(|entry| Entry { attributes: Vec::new(), ..entry }));
+    };
     Ok((Answer::Entries(Entries { entries, more }), vec![]))
 }
 
@@ -170,6 +183,8 @@ pub fn rename(node: &Arc<Node>, asker: &Asker, request: u64, rename: &Rename) ->
         from_name,
         to_parent,
         to_name,
+        exchange: false,
+        time_ns: now_ns(),
     };
     node.reap(catalogue.commit(Fact::Renamed(renamed))?);
     drop(catalogue);
@@ -197,7 +212,8 @@ pub fn unlink(node: &Arc<Node>, asker: &Asker, request: u64, unlink: &Unlink) ->
         }
         _ => {}
     }
-    let unlinked = Unlinked { volume: volume.to_owned(), origin: asker.origin(request), parent, name };
+    let unlinked =
+        Unlinked { volume: volume.to_owned(), origin: asker.origin(request), parent, name, time_ns: now_ns() };
     node.reap(catalogue.commit(Fact::Unlinked(unlinked))?);
     done()
 }
@@ -227,6 +243,7 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
         name,
         directory,
         time_ms: now_ms(),
+        ..DirectoryMade::default()
     };
     node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
     done()

@@ -60,7 +60,7 @@ fn find(catalogue: &Catalogue, asker: &Asker, path: &ObjectPath, version: u64) -
         let message = format!("{path} in volume {} is at version {at_path}, not {version}", asker.volume);
         return Err(Fault::new(Code::NotFound, message));
     }
-    Ok(volume.objects.get(&at_path).cloned())
+    Ok(volume.sealed(at_path).cloned())
 }
 
 fn hand_out(
@@ -88,6 +88,15 @@ fn hand_out(
             return Ok((Answer::Opened(opened), vec![]));
         }
         Content::Segments { allocations, segments } => (allocations, segments),
+        Content::Link(target) => {
+            let message = format!(
+                "{path} in volume {} is a symbolic link to {}; open what it leads to",
+                asker.volume,
+                String::from_utf8_lossy(target)
+            );
+            return Err(Fault::new(Code::InvalidArgument, message));
+        }
+        Content::Draft(_) => return Err(internal("a draft was handed out")),
     };
     if catalogue.lease(asker.lease)?.holds.len() >= MAX_HOLDS {
         let message = format!("this client has {MAX_HOLDS} objects open, the most it may; close some");
@@ -95,7 +104,8 @@ fn hand_out(
     }
     let fds: Option<Vec<Arc<OwnedFd>>> = allocations.iter().map(|a| catalogue.fd(a.id)).collect();
     let fds = fds.ok_or_else(|| internal(format!("{path} has lost its memory")))?;
-    let held = Held { origin: asker.origin(request), volume: asker.volume.clone(), version: object.version };
+    let held =
+        Held { origin: asker.origin(request), volume: asker.volume.clone(), version: object.version, write: false };
     node.reap(catalogue.commit(Fact::Held(held))?);
     opened.hold = request;
     opened.allocations.clone_from(allocations);
@@ -104,13 +114,18 @@ fn hand_out(
 }
 
 /// A small object's bytes. Read under the lock, because a slot is used again as soon as its object is gone.
-fn read_slot(catalogue: &Catalogue, slot: &Slot) -> Result<Vec<u8>, Fault> {
+pub fn read_slot(catalogue: &Catalogue, slot: &Slot) -> Result<Vec<u8>, Fault> {
     let slab = catalogue.fd(slot.slab).ok_or_else(|| internal("a slab without memory"))?;
-    let mut content = vec![0; usize::try_from(slot.len).map_err(internal)?];
+    read_fd(&slab, slot.offset, slot.len)
+}
+
+/// Bytes of memory that this process may not map.
+pub fn read_fd(memory: &OwnedFd, offset: u64, len: u64) -> Result<Vec<u8>, Fault> {
+    let mut content = vec![0; usize::try_from(len).map_err(internal)?];
     let mut done = 0;
     while done < content.len() {
-        match rustix::io::pread(&slab, &mut content[done..], slot.offset + done as u64).map_err(internal)? {
-            0 => return Err(internal("a slab is shorter than its objects")),
+        match rustix::io::pread(memory, &mut content[done..], offset + done as u64).map_err(internal)? {
+            0 => return Err(internal("memory that is shorter than what is in it")),
             n => done += n,
         }
     }

@@ -17,9 +17,10 @@ use super::check::{
     check_attributes, check_charge, check_count, check_descriptors, check_segments, invalid, seal_memfd, unknown,
 };
 use super::names::{answered, make_parents, named, place, room_for_entry};
+use super::pending::Pending;
 use super::session::{Answered, Asker, Outcome};
 use crate::catalogue::object::Reservation;
-use crate::catalogue::quota::{Share, charge};
+use crate::catalogue::quota::charge;
 use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved};
 use crate::catalogue::state::{Catalogue, memory_key};
 use crate::catalogue::tree::{Child, PathError};
@@ -27,35 +28,6 @@ use crate::node::{Node, internal, now_ms};
 
 /// Most reservations of one lease at once.
 const MAX_RESERVATIONS: usize = 1024;
-
-/// Quota taken for memory that is being made; given back unless [`Pending::settle`] is called under the lock that
-/// commits.
-struct Pending<'n> {
-    node: &'n Node,
-    volume: &'n str,
-    tier: Tier,
-    bytes: u64,
-}
-
-impl Pending<'_> {
-    fn settle(mut self, catalogue: &mut Catalogue) {
-        if let Ok(volume) = catalogue.volume_mut(self.volume) {
-            volume.quota.give_back(Share::Pending, self.tier, self.bytes);
-        }
-        self.bytes = 0;
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        if let Ok(volume) = self.node.catalogue().volume_mut(self.volume) {
-            volume.quota.give_back(Share::Pending, self.tier, self.bytes);
-        }
-    }
-}
 
 pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) -> Outcome {
     let path = ObjectPath::new(create.path.as_slice())?;
@@ -92,10 +64,9 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
         if catalogue.memory_count() >= node.max_memory() {
             return Err(too_much_memory(node));
         }
-        let volume = catalogue.volume_mut(&asker.volume)?;
-        volume.quota.check(&asker.volume, &path.to_string(), bytes)?;
-        volume.quota.take(Share::Pending, tier, bytes);
-        (Pending { node, volume: &asker.volume, tier, bytes }, catalogue.new_id(), catalogue.new_id())
+        catalogue.volume(&asker.volume)?.quota.check(&asker.volume, &path.to_string(), bytes)?;
+        let pending = Pending::take(node, &mut catalogue, &asker.volume, tier, bytes)?;
+        (pending, catalogue.new_id(), catalogue.new_id())
     };
 
     let fd = match tier {

@@ -192,7 +192,8 @@ fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, 
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(internal)?;
     let read = Arc::new(read);
     node.keeper.hold(&[(lease.key(), read.clone())])?;
-    let opened = LeaseOpened { lease: lease.0.to_vec(), publish: publish.to_owned(), client: client.to_owned() };
+    let opened =
+        LeaseOpened { lease: lease.0.to_vec(), publish: publish.to_owned(), client: client.to_owned(), mount: false };
     let committed = {
         let mut catalogue = node.catalogue();
         // The publish may have ended while the keeper was asked.
