@@ -189,5 +189,5 @@ fn kept(volume: &crate::catalogue::volume::Volume, draft: &Draft, most: u64) -> 
 /// Gives a draft a size: cuts it off, or fills it up with zeros.
 pub fn resize(node: &Node, mount: &Mounted, id: u64, size: u64) -> Result<(), Fault> {
     let (fd, _) = make_room(node, mount, id, Room { size, ahead: 0, keep: size })?;
-    Ok(rustix::fs::ftruncate(&fd, size).map_err(internal)?)
+    rustix::fs::ftruncate(&fd, size).map_err(internal)
 }

@@ -40,7 +40,7 @@ pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
         (Whole { volume, id, draft, meta, producer }, busy, memory)
     };
     let frozen = match memory {
-        None => draft.into_slot(node, Vec::new()),
+        None => draft.into_slot(node, &[]),
         Some(memory) => draft.with_memory(node, &memory),
     };
     drop(busy);
@@ -67,7 +67,7 @@ impl Whole<'_> {
         self.meta.ctime_ns = self.meta.ctime_ns.max(ctime);
         if len <= INLINE_LIMIT {
             let content = read_fd(memory, 0, len)?;
-            return self.into_slot(node, content);
+            return self.into_slot(node, &content);
         }
         // Readers must not be charged for the pages of holes.
         if u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) < len {
@@ -82,7 +82,7 @@ impl Whole<'_> {
         commit(node, sealed)
     }
 
-    fn into_slot(self, node: &Node, content: Vec<u8>) -> Result<(), Fault> {
+    fn into_slot(self, node: &Node, content: &[u8]) -> Result<(), Fault> {
         let len = content.len() as u64;
         loop {
             let mut catalogue = node.catalogue();
@@ -92,7 +92,7 @@ impl Whole<'_> {
                 continue;
             };
             let slab = catalogue.fd(slot.slab).ok_or_else(|| internal("a slab without memory"))?;
-            write_slot(&slab, slot.offset, &content)?;
+            write_slot(&slab, slot.offset, content)?;
             let sealed = Sealed { slot: Some(slot), ..self.sealed() };
             node.reap(catalogue.commit(Fact::Sealed(sealed))?);
             return Ok(());
