@@ -150,7 +150,7 @@ impl StoreClient {
 
     /// Ends a publish by its id; an unknown one is fine.
     pub fn unpublish(&self, publish: &str) -> Result<(), StoreError> {
-        self.done("Unpublish", AdminOp::Unpublish(Unpublish { publish: publish.to_owned() }), &[])
+        self.done("Unpublish", AdminOp::Unpublish(Unpublish { publish: publish.to_owned(), listener_only: false }), &[])
     }
 
     /// Every publish on the node.

@@ -201,7 +201,7 @@ fn handle(state: &mut State, op: AdminOp, mut fds: Vec<OwnedFd>) -> Result<Admin
         }
         AdminOp::ListPublishes(_) => {
             let publishes = state.publishes.values().map(|(publish, _)| publish.clone()).collect();
-            Ok(AdminAnswer::Publishes(Publishes { publishes }))
+            Ok(AdminAnswer::Publishes(Publishes { publishes, ..Publishes::default() }))
         }
         AdminOp::NodeStatus(_) => Ok(AdminAnswer::Node(Node { keeper_connected: true, ..Node::default() })),
     }

@@ -392,7 +392,8 @@ fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
 fn list_publishes(node: &Arc<Node>, list: &ListPublishes) -> AdminAnswer {
     let catalogue = node.catalogue();
     let of_volume = |p: &&Publish| list.volume.is_empty() || p.volume == list.volume;
-    AdminAnswer::Publishes(Publishes { publishes: catalogue.publishes.values().filter(of_volume).cloned().collect() })
+    let publishes = catalogue.publishes.values().filter(of_volume).cloned().collect();
+    AdminAnswer::Publishes(Publishes { publishes, ..Publishes::default() })
 }
 
 fn status(node: &Arc<Node>) -> NodeReport {
