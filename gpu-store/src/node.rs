@@ -32,6 +32,9 @@ pub const MAX_CONNECTIONS_OF_PUBLISH: usize = 512;
 /// each publish, and some room. The keeper needs fewer.
 const OTHER_DESCRIPTORS: usize = MAX_LEASES + 2 * MAX_CONNECTIONS + 1_000;
 
+/// A mounter asks more often than this, or it is gone.
+const MOUNTER_SILENCE: Duration = Duration::from_secs(8);
+
 /// How long memory stays after its last use, so that what ends together is freed together, and after the request that
 /// ended it was answered. Its quota is free at once.
 const REAP_DELAY: Duration = Duration::from_millis(10);
@@ -64,6 +67,8 @@ pub struct Node {
     connections: Mutex<HashMap<u64, Connection>>,
     next_connection: AtomicU64,
     mounts: Mutex<BTreeMap<String, MountFds>>,
+    /// Which mounts a mounter said that it serves, and when.
+    served: Mutex<Option<(Instant, Vec<String>)>>,
 }
 
 #[derive(Debug)]
@@ -129,6 +134,7 @@ impl Node {
             connections: Mutex::default(),
             next_connection: AtomicU64::new(1),
             mounts: Mutex::default(),
+            served: Mutex::default(),
             config,
         });
         node.reconcile_volumes()?;
@@ -199,6 +205,32 @@ impl Node {
                 let _ = connection.stream.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// Waits until nobody has a connection through a publish any more: each holds its mount. They were sent away before.
+    pub fn wait_for_no_connection(&self, publish: &str, patience: Duration) {
+        let start = Instant::now();
+        let any = || {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.values().any(|connection| connection.publish == publish)
+        };
+        while any() && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A mounter serves these mounts now.
+    pub fn note_served(&self, mounts: Vec<String>) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), mounts));
+    }
+
+    /// Is there a listener for this publish, and a mounter for its mount if it has one?
+    pub fn is_served(&self, publish: &str, mounted: bool) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_mounter = served.as_ref().is_some_and(|(when, mounts)| {
+            when.elapsed() < MOUNTER_SILENCE && mounts.iter().any(|served| served == publish)
+        });
+        (by_mounter || !mounted) && self.watch.has(&Watched::Listener(publish.to_owned()))
     }
 
     pub fn connection_count(&self) -> usize {

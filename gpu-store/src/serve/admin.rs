@@ -366,6 +366,13 @@ fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> 
 fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
     // Nobody new comes in, and who is in is sent away, before the leases end.
     node.end_publish(&unpublish.publish);
+    if unpublish.listener_only {
+        node.keeper.drop_keys(&[listener_key(&unpublish.publish)]);
+        // A connection that was accepted just before was not in the table yet.
+        node.end_publish(&unpublish.publish);
+        node.wait_for_no_connection(&unpublish.publish, Duration::from_secs(2));
+        return done();
+    }
     let mut catalogue = node.catalogue();
     if let Some(known) = catalogue.publishes.get(&unpublish.publish) {
         let volume = known.volume.clone();
@@ -392,8 +399,10 @@ fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
 fn list_publishes(node: &Arc<Node>, list: &ListPublishes) -> AdminAnswer {
     let catalogue = node.catalogue();
     let of_volume = |p: &&Publish| list.volume.is_empty() || p.volume == list.volume;
-    let publishes = catalogue.publishes.values().filter(of_volume).cloned().collect();
-    AdminAnswer::Publishes(Publishes { publishes, ..Publishes::default() })
+    let publishes: Vec<Publish> = catalogue.publishes.values().filter(of_volume).cloned().collect();
+    let silent = |p: &&Publish| !node.is_served(&p.publish, p.mount.is_some());
+    let unserved = publishes.iter().filter(silent).map(|p| p.publish.clone()).collect();
+    AdminAnswer::Publishes(Publishes { publishes, unserved })
 }
 
 fn status(node: &Arc<Node>) -> NodeReport {

@@ -167,6 +167,7 @@ fn handle(node: &Arc<Node>, request: ViewRequest) -> Outcome {
 /// Which mounts there are, as soon as that is something else than `known`.
 fn list(node: &Arc<Node>, sessions: &Sessions) -> Answered {
     let until = Instant::now() + Duration::from_millis(sessions.wait_ms).min(LONGEST_WAIT);
+    node.note_served(sessions.known.clone());
     let mut catalogue = node.catalogue();
     loop {
         let mounts = node.mounts().clone();
