@@ -78,7 +78,7 @@ impl Volume {
             if before.unwrap_or(0) != made.base {
                 return Err(format!("draft {} replaces {before:?} instead of {}", made.node, made.base));
             }
-            if made.base == 0 {
+            if made.base == 0 && made.cookie == 0 {
                 self.tree.touch(made.parent, made.time_ns);
             }
         }

@@ -562,11 +562,6 @@ fn volume_facts(id: &str, volume: &Volume, facts: &mut Vec<Fact>) {
         let Some((made, grown)) = volume.draft_records(id, node, cookie) else { continue };
         facts.extend([Fact::DraftMade(made), Fact::DraftGrown(grown)]);
     }
-    // Making names changed the times of the directories that they are in.
-    for (_, _, directory, _) in volume.tree.directories() {
-        let meta = volume.tree.meta(directory).cloned();
-        facts.push(Fact::MetaChanged(MetaChanged { volume: id.to_owned(), node: directory, meta }));
-    }
     for (reservation, r) in &volume.reservations {
         facts.push(Fact::Reserved(Reserved {
             volume: id.to_owned(),

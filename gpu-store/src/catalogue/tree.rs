@@ -222,7 +222,9 @@ impl Tree {
         let time = meta.mtime_ns;
         self.set(parent, name, Child::Directory(id), cookie)?;
         self.directories.insert(id, Directory { parent, meta, ..Directory::default() });
-        self.touch(parent, time);
+        if cookie == 0 {
+            self.touch(parent, time);
+        }
         Ok(())
     }
 

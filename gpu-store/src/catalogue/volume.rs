@@ -93,6 +93,10 @@ impl Volume {
     pub fn seal(&mut self, record: &Sealed, freeing: &mut Freeing) -> Result<Option<Reservation>, String> {
         let mut object = Object::from_record(record);
         let mut replaced = None;
+        if let Content::Slot(slot) = &object.content {
+            // First: what goes below may be the last of its slab.
+            self.slabs.take(slot)?;
+        }
         if record.freezes {
             self.freeze(&mut object, freeing)?;
         } else if !record.hidden {
@@ -111,9 +115,6 @@ impl Volume {
                 reservation
             }
         };
-        if let Content::Slot(slot) = &object.content {
-            self.slabs.take(slot)?;
-        }
         let share = if object.visible { Share::Sealed } else { Share::Pinned };
         self.quota_parts(&object).iter().for_each(|(tier, bytes)| self.quota.take(share, *tier, *bytes));
         self.objects.insert(object.version, object);
