@@ -23,13 +23,13 @@ pub fn new(mode: u32, uid: u32, gid: u32, time_ns: i64) -> Meta {
 }
 
 /// An object's that a client put.
-pub fn of_client(time_ms: u64) -> Meta {
-    new(OPEN_FILE, 0, 0, ns(time_ms))
+pub fn of_client(time_ms: u64, (uid, gid): (u32, u32)) -> Meta {
+    new(OPEN_FILE, uid, gid, ns(time_ms))
 }
 
 /// A directory's that nobody gave a mode.
-pub fn of_directory(time_ms: u64) -> Meta {
-    new(OPEN_DIRECTORY, 0, 0, ns(time_ms))
+pub fn of_directory(time_ms: u64, (uid, gid): (u32, u32)) -> Meta {
+    new(OPEN_DIRECTORY, uid, gid, ns(time_ms))
 }
 
 fn ns(ms: u64) -> i64 {

@@ -57,7 +57,7 @@ impl Object {
             holds: 0,
             visible: !record.hidden,
             draft: 0,
-            meta: record.meta.clone().unwrap_or_else(|| meta::of_client(record.time_ms)),
+            meta: record.meta.clone().unwrap_or_else(|| meta::of_client(record.time_ms, (0, 0))),
         }
     }
 

@@ -236,7 +236,13 @@ impl World {
                 let Some((node, draft)) = self.draft(at) else { return };
                 let memory = if draft.memory == 0 { self.memory() } else { draft.memory };
                 let charge = draft.charge + u64::from(pages) * 4096;
-                self.commit(Fact::DraftGrown(DraftGrown { volume: volume(), node, memory, charge, truncated: pages == 3 }));
+                self.commit(Fact::DraftGrown(DraftGrown {
+                    volume: volume(),
+                    node,
+                    memory,
+                    charge,
+                    truncated: pages == 3,
+                }));
             }
             Step::Show { at } => {
                 let Some((node, _)) = self.draft(at) else { return };

@@ -267,7 +267,7 @@ impl Catalogue {
             }
             Fact::DirectoryMade(made) => {
                 self.used(made.directory);
-                let meta = made.meta.unwrap_or_else(|| meta::of_directory(made.time_ms));
+                let meta = made.meta.unwrap_or_else(|| meta::of_directory(made.time_ms, (0, 0)));
                 let tree = &mut self.known(&made.volume)?.tree;
                 tree.make_directory(made.parent, &made.name, made.directory, meta, made.cookie)?;
                 self.answered(made.origin.as_ref(), made.directory);

@@ -47,7 +47,7 @@ impl Volume {
             device,
             lost_ms: created.lost_ms,
             written: false,
-            tree: Tree::new(created.root, created.root_meta.unwrap_or_else(|| meta::of_directory(0))),
+            tree: Tree::new(created.root, created.root_meta.unwrap_or_else(|| meta::of_directory(0, (0, 0)))),
             quota: Quota::new(spec.capacity),
             slabs: Slabs::default(),
             objects: HashMap::new(),

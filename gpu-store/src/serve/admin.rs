@@ -210,7 +210,7 @@ fn list_volumes(node: &Arc<Node>, list: &ListVolumes) -> Answered {
 
 fn report(catalogue: &Catalogue, id: &str) -> Result<VolumeReport, Fault> {
     let volume = catalogue.volume(id)?;
-    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == id).count();
+    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == id && !l.mount).count();
     let publishes = catalogue.publishes.values().filter(|p| p.volume == id).count();
     let condition = if volume.lost_ms == 0 {
         String::new()
@@ -417,7 +417,7 @@ fn status(node: &Arc<Node>) -> NodeReport {
         held,
         volumes: catalogue.volumes.len() as u64,
         publishes: catalogue.publishes.len() as u64,
-        leases: catalogue.leases.len() as u64,
+        leases: catalogue.leases.values().filter(|lease| !lease.mount).count() as u64,
         connections: node.connection_count() as u64,
         log_bytes: catalogue.log().size(),
         uptime_ms: u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX),

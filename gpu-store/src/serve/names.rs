@@ -6,6 +6,7 @@ use gpuvol_protocol::message::{Answer, Done, Entries, Entry, List, Mkdir, Rename
 use gpuvol_protocol::{Code, Fault, ObjectPath};
 
 use super::session::{Asker, Outcome};
+use crate::catalogue::meta;
 use crate::catalogue::record::{DirectoryMade, Fact, Renamed, Unlinked};
 use crate::catalogue::state::Catalogue;
 use crate::catalogue::tree::{Child, PathError};
@@ -47,26 +48,24 @@ pub fn place(catalogue: &Catalogue, volume: &str, path: &ObjectPath) -> Result<(
 }
 
 /// Makes the missing parents of a path: putting `a/b/c` does not need `a/b` first.
-pub fn make_parents(node: &Node, catalogue: &mut Catalogue, volume: &str, parent: &ObjectPath) -> Result<u64, Fault> {
+pub fn make_parents(node: &Node, catalogue: &mut Catalogue, asker: &Asker, parent: &ObjectPath) -> Result<u64, Fault> {
+    let volume = asker.volume.as_str();
     let found = catalogue.volume(volume)?;
     let (mut at, missing) = found.tree.descend(parent).map_err(|e| not_there(volume, parent, e))?;
     let missing: Vec<Vec<u8>> = missing.into_iter().map(<[u8]>::to_vec).collect();
     for name in missing {
         room_for_entry(catalogue.volume(volume)?, &parent.to_string())?;
         let directory = catalogue.new_id();
-        let made = DirectoryMade {
-            volume: volume.to_owned(),
-            origin: None,
-            parent: at,
-            name,
-            directory,
-            time_ms: now_ms(),
-            ..DirectoryMade::default()
-        };
+        let made = DirectoryMade { volume: volume.to_owned(), parent: at, name, directory, ..new_directory(asker) };
         node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
         at = directory;
     }
     Ok(at)
+}
+
+fn new_directory(asker: &Asker) -> DirectoryMade {
+    let time_ms = now_ms();
+    DirectoryMade { time_ms, meta: Some(meta::of_directory(time_ms, asker.owner)), ..DirectoryMade::default() }
 }
 
 /// One entry more, or the error that names how many there may be.
@@ -227,7 +226,7 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
     }
     let volume = asker.volume.as_str();
     if mkdir.parents {
-        make_parents(node, &mut catalogue, volume, &path)?;
+        make_parents(node, &mut catalogue, asker, &path)?;
         return done();
     }
     let (parent, name, child) = place(&catalogue, volume, &path)?;
@@ -242,8 +241,7 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
         parent,
         name,
         directory,
-        time_ms: now_ms(),
-        ..DirectoryMade::default()
+        ..new_directory(asker)
     };
     node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
     done()
@@ -252,6 +250,6 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
 pub fn statfs(node: &Arc<Node>, asker: &Asker) -> Outcome {
     let catalogue = node.catalogue();
     let volume = catalogue.volume(&asker.volume)?;
-    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == asker.volume).count();
+    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == asker.volume && !l.mount).count();
     Ok((Answer::Usage(volume.usage(leases as u64)), vec![]))
 }

@@ -19,6 +19,7 @@ use super::check::{
 use super::names::{answered, make_parents, named, place, room_for_entry};
 use super::pending::Pending;
 use super::session::{Answered, Asker, Outcome};
+use crate::catalogue::meta;
 use crate::catalogue::object::Reservation;
 use crate::catalogue::quota::charge;
 use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved};
@@ -71,12 +72,13 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
 
     let fd = match tier {
         Tier::Gpu => None,
-        Tier::Host => Some(host_memory(node, asker, &path, memory, bytes)?),
+        // Of exactly the object's size: then a mount lets the kernel read it by itself.
+        Tier::Host => Some(host_memory(node, asker, &path, memory, create.size)?),
     };
     let allocation = fd.as_ref().map(|_| Allocation {
         id: memory,
         kind: AllocationKind::Memfd.into(),
-        len: bytes,
+        len: create.size,
         device: Vec::new(),
     });
     let reserved = Reserved {
@@ -340,7 +342,7 @@ pub fn publish(
 ) -> Result<u64, Fault> {
     check_place(catalogue, &asker.volume, path, exclusive)?;
     let (parent, _) = named(path)?;
-    make_parents(node, catalogue, &asker.volume, &parent)?;
+    make_parents(node, catalogue, asker, &parent)?;
     let (parent, name, _) = place(catalogue, &asker.volume, path)?;
     let version = catalogue.new_id();
     sealed.volume.clone_from(&asker.volume);
@@ -349,6 +351,7 @@ pub fn publish(
     sealed.name = name;
     sealed.time_ms = now_ms();
     sealed.producer.clone_from(&asker.producer);
+    sealed.meta = Some(meta::of_client(sealed.time_ms, asker.owner));
     node.reap(catalogue.commit(Fact::Sealed(sealed))?);
     Ok(version)
 }
