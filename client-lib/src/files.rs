@@ -1,5 +1,6 @@
 //! The same calls for any path: objects where it is on a volume, ordinary files where it is not.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
@@ -86,10 +87,13 @@ pub fn put_tensor(path: &Path, meta: &TensorMeta, data: &[u8], options: &PutOpti
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Object> {
     let start = Instant::now();
     loop {
-        if let Some((volume, path)) = volume_at(path)? {
+        // As every program does that opens a link.
+        let linked = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()).then(|| path.canonicalize());
+        let path = linked.and_then(io::Result::ok).map_or(Cow::Borrowed(path), Cow::Owned);
+        if let Some((volume, path)) = volume_at(&path)? {
             return volume.open(&path, options);
         }
-        match open_file(path) {
+        match open_file(&path) {
             Err(Error::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound && start.elapsed() < options.wait =>
             {
