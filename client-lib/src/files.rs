@@ -14,13 +14,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use gpuvol_protocol::ObjectPath;
-use gpuvol_protocol::message::Kind;
 use gpuvol_protocol::types::SOCKET_NAME;
 
 use crate::error::{Error, Result};
-use crate::layout::{TensorMeta, is_ipc_file, is_npy_file, plan_host, plan_tensor};
+use crate::layout::{TensorMeta, plan_host, plan_tensor};
 use crate::locate::{Place, locate};
-use crate::open::{Object, OpenOptions};
+use crate::open::{Object, OpenOptions, kind_of};
 use crate::put::{Put, PutOptions, PutWay, host_parts};
 use crate::volume::Volume;
 
@@ -107,14 +106,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Object> {
 fn open_file(path: &Path) -> Result<Object> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     let bytes = Bytes::from(fs::read(path).map_err(failed)?);
-    let tail = &bytes[bytes.len().saturating_sub(16)..];
-    let kind = if is_ipc_file(&bytes[..bytes.len().min(16)], tail) {
-        Kind::Arrow
-    } else if is_npy_file(&bytes[..bytes.len().min(16)]) {
-        Kind::Tensor
-    } else {
-        Kind::Bytes
-    };
+    let kind = kind_of(&bytes[..bytes.len().min(16)], &bytes[bytes.len().saturating_sub(16)..]);
     Ok(Object::from_file(path.display().to_string(), kind, bytes))
 }
 

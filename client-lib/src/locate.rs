@@ -51,8 +51,7 @@ pub fn locate(path: &Path) -> Result<Place> {
         }
         inside.extend_from_slice(part.as_os_str().as_bytes());
     }
-    let path =
-        ObjectPath::new(inside).map_err(|source| Error::Path { path: clean.display().to_string(), source })?;
+    let path = ObjectPath::new(inside).map_err(|source| Error::Path { path: clean.display().to_string(), source })?;
     Ok(Place::Volume { mount, path })
 }
 

@@ -10,7 +10,9 @@ use gpuvol_protocol::message::{Answer, Entry, Kind, Op, Open, Opened, Segment};
 use gpuvol_protocol::{Code, ObjectPath};
 
 use crate::error::{Error, Result};
-use crate::layout::{DeviceBuffer, DeviceTable, HostTable, LayoutError, TensorMeta, parse, parse_tensor};
+use crate::layout::{
+    DeviceBuffer, DeviceTable, HostTable, LayoutError, TensorMeta, is_ipc_file, is_npy_file, parse, parse_tensor,
+};
 use crate::mapping::{Hold, Mapped, shared_bytes};
 use crate::put::TENSOR_ATTRIBUTE;
 use crate::volume::Volume;
@@ -125,7 +127,7 @@ impl Volume {
         let hold = Arc::new(Hold::new(self.session().clone(), opened.hold));
         if opened.segments.is_empty() {
             let body = Body::Host(Bytes::from(opened.content));
-            return Ok(Object { path: name, entry, way: OpenWay::Inline, body });
+            return Object { path: name, entry, way: OpenWay::Inline, body }.recognised();
         }
         if fds.len() != opened.allocations.len() {
             return Err(self.confused("not one descriptor for each allocation"));
@@ -140,7 +142,18 @@ impl Volume {
         let parts = parts(opened.segments, &mapped, &hold).ok_or_else(|| self.confused("segments without memory"))?;
         let on_device = mapped.iter().any(|m| matches!(m, Mapped::Device(_)));
         let way = if on_device { OpenWay::Imported } else { OpenWay::Mapped };
-        Ok(Object { path: name, entry, way, body: Body::Segments { parts, hold } })
+        Object { path: name, entry, way, body: Body::Segments { parts, hold } }.recognised()
+    }
+}
+
+/// What a file is, by its first and last bytes.
+pub(crate) fn kind_of(first: &[u8], last: &[u8]) -> Kind {
+    if is_ipc_file(first, last) {
+        Kind::Arrow
+    } else if is_npy_file(first) {
+        Kind::Tensor
+    } else {
+        Kind::Bytes
     }
 }
 
@@ -183,6 +196,17 @@ impl Object {
     pub(crate) fn from_file(path: String, kind: Kind, bytes: Bytes) -> Self {
         let entry = Entry { kind: kind.into(), size: bytes.len() as u64, ..Entry::default() };
         Self { path, entry, way: OpenWay::File, body: Body::Host(bytes) }
+    }
+
+    /// What a program wrote as a file is a table or a tensor where its bytes are those of one.
+    fn recognised(mut self) -> Result<Self> {
+        const ENDS: u64 = 16;
+        if self.entry.written && self.kind() == Kind::Bytes {
+            let size = self.size();
+            let (first, last) = (self.read(0..size.min(ENDS))?, self.read(size.saturating_sub(ENDS)..size)?);
+            self.entry.kind = kind_of(&first, &last).into();
+        }
+        Ok(self)
     }
 
     pub fn entry(&self) -> &Entry {

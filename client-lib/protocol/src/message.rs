@@ -426,6 +426,9 @@ pub struct Entry {
     /// A symbolic link's target; empty for everything else.
     #[prost(bytes = "vec", tag = "11")]
     pub link: Vec<u8>,
+    /// It was written as a file: what its bytes are is its reader's to find out.
+    #[prost(bool, tag = "12")]
+    pub written: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

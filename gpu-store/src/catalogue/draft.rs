@@ -99,6 +99,7 @@ impl Volume {
             producer: made.producer,
             holds: 0,
             visible: !made.hidden,
+            written: true,
             draft: 0,
             meta: made.meta.unwrap_or_default(),
         };

@@ -35,6 +35,8 @@ pub struct Object {
     pub holds: u64,
     /// It is at a path, or it is what others still see at a draft's path.
     pub visible: bool,
+    /// It was written through a mount.
+    pub written: bool,
     /// The draft that may replace it; 0 for none.
     pub draft: u64,
     pub meta: Meta,
@@ -56,6 +58,7 @@ impl Object {
             producer: record.producer.clone(),
             holds: 0,
             visible: !record.hidden,
+            written: record.written,
             draft: 0,
             meta: record.meta.clone().unwrap_or_else(|| meta::of_client(record.time_ms, (0, 0))),
         }
@@ -92,6 +95,7 @@ impl Object {
             cookie,
             link,
             freezes: false,
+            written: self.written,
         })
     }
 
@@ -156,6 +160,7 @@ impl Object {
             producer: self.producer.clone(),
             attributes: self.attributes.clone(),
             link: if let Content::Link(target) = &self.content { target.clone() } else { Vec::new() },
+            written: self.written,
         }
     }
 }

@@ -221,6 +221,9 @@ pub struct Sealed {
     /// `version` is a draft's node, which this freezes, wherever its name is by now.
     #[prost(bool, tag = "18")]
     pub freezes: bool,
+    /// It was written through a mount.
+    #[prost(bool, tag = "19")]
+    pub written: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

@@ -104,6 +104,7 @@ impl Whole<'_> {
             volume: self.volume.to_owned(),
             version: self.id,
             freezes: true,
+            written: true,
             kind: Kind::Bytes.into(),
             time_ms: now_ms(),
             producer: self.producer.clone(),
