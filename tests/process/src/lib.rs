@@ -4,6 +4,7 @@
 
 pub mod child;
 pub mod node;
+pub mod view;
 pub mod raw;
 
 /// Bytes that are different at every offset and for every seed.
