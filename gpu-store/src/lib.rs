@@ -6,11 +6,13 @@
 
 pub mod budget;
 pub mod catalogue;
+pub mod copier;
 pub mod inventory;
 pub mod keeper;
 pub mod keeper_link;
 pub mod node;
 pub mod process;
 pub mod provision;
+pub mod replica;
 pub mod serve;
 pub mod watch;
