@@ -17,6 +17,8 @@ use crate::catalogue::lease::LeaseId;
 use crate::catalogue::log::Log;
 use crate::catalogue::record::{Fact, VolumeCreated};
 use crate::catalogue::state::{Catalogue, Garbage};
+use crate::copier::Copier;
+use crate::hosting::Hosting;
 use crate::inventory::Inventory;
 use crate::keeper_link::KeeperLink;
 use crate::provision::{Provisioned, Provisions, boot_id};
@@ -46,6 +48,10 @@ pub struct Config {
     pub budgets: Budgets,
     /// How long to wait for the keeper at start.
     pub keeper_patience: Duration,
+    /// Bytes of host memory for copies of objects in GPU memory.
+    pub replica_budget: u64,
+    /// The copier's program.
+    pub copier: PathBuf,
     /// How many descriptors this process may have.
     pub descriptors: usize,
     /// A memfd may stand for device memory: for the fake CUDA driver of the tests.
@@ -57,6 +63,7 @@ pub struct Node {
     pub config: Config,
     pub inventory: Inventory,
     pub keeper: KeeperLink,
+    pub hosting: Arc<Hosting>,
     pub provisions: Provisions,
     pub started: Instant,
     catalogue: Mutex<Catalogue>,
@@ -122,7 +129,9 @@ impl Node {
         leftovers.keys.extend(stale_logs.into_iter().chain(taken.stale));
         let (garbage, queue) = channel();
         let watch = Watch::new().map_err(io("epoll"))?;
+        let copier = Copier::new(config.copier.clone(), crate::copier::PATIENCE);
         let node = Arc::new(Self {
+            hosting: Hosting::new(config.replica_budget, config.descriptors / 16, copier),
             inventory: Inventory::load(),
             keeper,
             provisions,
@@ -179,6 +188,13 @@ impl Node {
     pub fn reap(&self, garbage: Garbage) {
         for lease in &garbage.leases {
             self.watch.remove(&Watched::Lease(*lease));
+            self.hosting.end_lease(*lease);
+        }
+        for (lease, hold) in &garbage.holds {
+            self.hosting.end_hold(*lease, *hold);
+        }
+        for version in &garbage.versions {
+            self.hosting.forget(*version);
         }
         if !garbage.is_empty() {
             // The receiver lives as long as the process.
@@ -344,18 +360,6 @@ impl Node {
         }
         drop(catalogue);
         crate::serve::view::freeze_what_nobody_writes(self, true);
-    }
-
-    /// A host replica of what is in GPU memory.
-    pub fn replica(
-        &self,
-        volume: &str,
-        version: u64,
-        _allocations: &[gpuvol_protocol::message::Allocation],
-        _segments: &[gpuvol_protocol::message::Segment],
-        _fds: &[Arc<OwnedFd>],
-    ) -> Result<crate::serve::view::Source, Fault> {
-        Err(Fault::new(Code::Unsupported, format!("version {version} of volume {volume} is in GPU memory")))
     }
 
     /// The mounts of this node by their publishes. Not to be held while the catalogue is asked for.

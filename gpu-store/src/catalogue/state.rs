@@ -31,6 +31,8 @@ pub struct Garbage {
     pub leases: Vec<LeaseId>,
     /// Versions that are gone; their replicas can go.
     pub versions: Vec<u64>,
+    /// Holds that ended one by one.
+    pub holds: Vec<(LeaseId, u64)>,
 }
 
 impl Garbage {
@@ -40,6 +42,7 @@ impl Garbage {
             && self.holes.is_empty()
             && self.leases.is_empty()
             && self.versions.is_empty()
+            && self.holds.is_empty()
     }
 
     pub fn merge(&mut self, other: Garbage) {
@@ -48,6 +51,7 @@ impl Garbage {
         self.holes.extend(other.holes);
         self.leases.extend(other.leases);
         self.versions.extend(other.versions);
+        self.holds.extend(other.holds);
     }
 }
 
@@ -189,6 +193,7 @@ impl Catalogue {
             Fact::VolumeDeleted(id) => {
                 let id = VolumeId::new(id).map_err(|e| e.to_string())?;
                 if let Some(volume) = self.volumes.remove(&id) {
+                    freeing.versions = volume.objects.keys().copied().collect();
                     freeing.memory = volume.memory();
                 }
                 self.end_leases(|lease| lease.volume == id, &mut garbage, &mut freeing);
@@ -256,7 +261,7 @@ impl Catalogue {
                 self.known(&created.volume)?.slabs.add(created.slab);
             }
             Fact::Held(held) => self.hold(&held, &mut freeing)?,
-            Fact::HoldsReleased(released) => self.release(&released, &mut freeing),
+            Fact::HoldsReleased(released) => self.release(&released, &mut garbage, &mut freeing),
             Fact::Renamed(renamed) => self.rename(&renamed, &mut freeing)?,
             Fact::Unlinked(unlinked) => {
                 let volume = self.known(&unlinked.volume)?;
@@ -370,10 +375,12 @@ impl Catalogue {
         Ok(())
     }
 
-    fn release(&mut self, released: &HoldsReleased, freeing: &mut Freeing) {
-        let Some(lease) = LeaseId::from_slice(&released.lease).and_then(|id| self.leases.get_mut(&id)) else { return };
+    fn release(&mut self, released: &HoldsReleased, garbage: &mut Garbage, freeing: &mut Freeing) {
+        let Some(id) = LeaseId::from_slice(&released.lease) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else { return };
         let Some(volume) = self.volumes.get_mut(&lease.volume) else { return };
         for hold in &released.holds {
+            garbage.holds.push((id, *hold));
             lease.backings.remove(hold);
             let wrote = lease.writing.remove(hold);
             let Some(version) = lease.holds.remove(hold) else { continue };
@@ -434,10 +441,10 @@ impl Catalogue {
     }
 
     fn end_lease(&mut self, id: LeaseId, lease: &Lease, garbage: &mut Garbage, freeing: &mut Freeing) {
+        garbage.leases.push(id);
         if lease.mount {
             self.mounts.remove(&lease.publish);
         } else {
-            garbage.leases.push(id);
             garbage.keys.push(id.key());
         }
         let Some(volume) = self.volumes.get_mut(&lease.volume) else { return };

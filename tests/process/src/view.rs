@@ -91,8 +91,7 @@ impl TestMount {
 
     /// Creates a file in the root; answers its node and the handle.
     pub fn create(&self, name: &str) -> Result<(Node, u64), Fault> {
-        let create =
-            CreateFile { parent: ROOT, name: name.into(), mode: 0o644, write: true, ..CreateFile::default() };
+        let create = CreateFile { parent: ROOT, name: name.into(), mode: 0o644, write: true, ..CreateFile::default() };
         let (opened, _) = self.opened(self.unique(), ViewOp::CreateFile(create))?;
         Ok((opened.node.unwrap(), opened.handle))
     }
@@ -133,8 +132,7 @@ impl TestMount {
     pub fn read(&self, name: &str) -> Result<Vec<u8>, Fault> {
         let node = self.lookup(name)?;
         let handle = self.unique();
-        let (opened, fds) =
-            self.opened(handle, ViewOp::OpenFile(OpenFile { node: node.id, ..OpenFile::default() }))?;
+        let (opened, fds) = self.opened(handle, ViewOp::OpenFile(OpenFile { node: node.id, ..OpenFile::default() }))?;
         let mut bytes = opened.content.clone();
         let mut append = |fd: &OwnedFd, offset: u64, len: u64| {
             let at = bytes.len();

@@ -99,13 +99,8 @@ fn writers_in_two_pods_write_one_draft() {
     other.write(draft.id, 2, b"2").unwrap();
     other.release(second, false);
     assert_eq!(one.read("log").unwrap(), b"012");
-    let exclusive = CreateFile {
-        parent: ROOT,
-        name: b"new".to_vec(),
-        write: true,
-        exclusive: true,
-        ..CreateFile::default()
-    };
+    let exclusive =
+        CreateFile { parent: ROOT, name: b"new".to_vec(), write: true, exclusive: true, ..CreateFile::default() };
     one.opened(one.unique(), ViewOp::CreateFile(exclusive.clone())).unwrap();
     let fault = other.opened(other.unique(), ViewOp::CreateFile(exclusive)).unwrap_err();
     assert_eq!(fault.code(), Code::AlreadyExists, "although it does not see it yet");

@@ -211,7 +211,10 @@ fn describe_open(node: &Node, mount: &Mounted, handle: u64, passthrough: bool) -
             opened.content = content;
             Ok((ViewAnswer::Opened(opened), Vec::new()))
         }
-        Source::Segments { allocations, segments, fds } => {
+        Source::Segments { allocations, segments, fds, replica } => {
+            if let Some(replica) = replica {
+                node.hosting.keep(mount.lease, handle, replica);
+            }
             opened.passthrough &= is_plain(&allocations, &segments, &fds, size);
             opened.allocations = allocations;
             opened.segments = segments;

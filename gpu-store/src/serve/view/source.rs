@@ -7,6 +7,7 @@ use gpuvol_protocol::Fault;
 use gpuvol_protocol::message::{Allocation, Segment};
 
 use crate::catalogue::object::Content;
+use crate::hosting::{Original, Replica};
 use crate::node::{Node, internal};
 use crate::serve::open::read_slot;
 
@@ -16,21 +17,30 @@ const STEP: usize = 1 << 20;
 #[derive(Debug)]
 pub enum Source {
     Bytes(Vec<u8>),
-    Segments { allocations: Vec<Allocation>, segments: Vec<Segment>, fds: Vec<Arc<OwnedFd>> },
+    /// Host memory; with the replica that it is, where the object itself is in GPU memory.
+    Segments {
+        allocations: Vec<Allocation>,
+        segments: Vec<Segment>,
+        fds: Vec<Arc<OwnedFd>>,
+        replica: Option<Replica>,
+    },
 }
 
 impl Source {
     /// Finds a version's bytes. Those in GPU memory are copied to the host first, which may take a while: not to be called
     /// under the catalogue's lock.
     pub fn of(node: &Node, volume: &str, version: u64) -> Result<Self, Fault> {
-        let (allocations, segments, fds) = {
+        let (allocations, segments, fds, name) = {
             let catalogue = node.catalogue();
-            let object = catalogue.volume(volume)?.objects.get(&version);
+            let state = catalogue.volume(volume)?;
+            let object = state.objects.get(&version);
             match object.map(|object| &object.content) {
                 Some(Content::Slot(slot)) => return Ok(Self::Bytes(read_slot(&catalogue, slot)?)),
                 Some(Content::Segments { allocations, segments }) => {
                     let fds: Option<Vec<_>> = allocations.iter().map(|a| catalogue.fd(a.id)).collect();
-                    (allocations.clone(), segments.clone(), fds)
+                    let path = state.tree.path(version).map(|path| String::from_utf8_lossy(&path).into_owned());
+                    let name = format!("{} in volume {volume}", path.unwrap_or_else(|| format!("version {version}")));
+                    (allocations.clone(), segments.clone(), fds, name)
                 }
                 Some(Content::Link(_) | Content::Draft(_)) | None => {
                     return Err(internal(format!("version {version} of volume {volume} has no content")));
@@ -39,9 +49,15 @@ impl Source {
         };
         let fds = fds.ok_or_else(|| internal(format!("version {version} of volume {volume} has lost its memory")))?;
         if allocations.iter().any(|a| !a.device.is_empty()) {
-            return node.replica(volume, version, &allocations, &segments, &fds);
+            let replica = node.hosting.replica(&Original { version, name, allocations, segments, fds })?;
+            return Ok(Self::Segments {
+                allocations: vec![replica.allocation()],
+                segments: vec![replica.segment()],
+                fds: vec![replica.fd.clone()],
+                replica: Some(replica),
+            });
         }
-        Ok(Self::Segments { allocations, segments, fds })
+        Ok(Self::Segments { allocations, segments, fds, replica: None })
     }
 
     /// Copies the first `most` bytes to the beginning of a file.
