@@ -72,7 +72,7 @@ impl Piece<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{error}")]
 pub struct FillError {
-    /// Index into the pieces: the one that failed, or the first of a chunk of which one did.
+    /// Index into the pieces: the one that failed, or the first that may be.
     pub piece: Option<usize>,
     /// What failed.
     pub error: MemoryError,
@@ -208,6 +208,12 @@ impl Job<'_> {
         self.ends.partition_point(|end| *end <= offset as u64)
     }
 
+    /// The first piece of a chunk that a failing stream can be about.
+    fn first_on_device(&self, chunk: Chunk) -> Option<usize> {
+        let last = self.piece_at(chunk.start + chunk.len - 1);
+        (self.piece_at(chunk.start)..=last).find(|index| matches!(self.pieces[*index], Piece::Device { .. }))
+    }
+
     /// Brings a chunk's bytes into a buffer, or on their way there on its stream.
     fn gather(&self, driver: &Driver, chunk: Chunk, half: &Half) -> Result<(), FillError> {
         let mut done = 0;
@@ -273,7 +279,7 @@ impl Job<'_> {
     /// Waits for a chunk's bytes and copies them to their place.
     fn deliver(&self, driver: &Driver, chunk: Chunk, half: &Half) -> Result<(), FillError> {
         driver.stream_synchronize(half.stream).map_err(|failure| FillError {
-            piece: Some(self.piece_at(chunk.start)),
+            piece: self.first_on_device(chunk),
             error: self.staging.device.fail(Some(chunk.len as u64))(failure),
         })?;
         // SAFETY: the chunk lies within the target, which `fill` has borrowed for all of `len`.
