@@ -12,5 +12,6 @@ pub mod keeper_link;
 pub mod node;
 pub mod process;
 pub mod provision;
+pub mod replica;
 pub mod serve;
 pub mod watch;
