@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod catalogue;
+pub mod copier;
 pub mod inventory;
 pub mod keeper;
 pub mod keeper_link;
