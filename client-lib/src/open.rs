@@ -29,6 +29,8 @@ pub enum OpenWay {
     Mapped,
     /// The same GPU memory, imported.
     Imported,
+    /// In GPU memory that was not asked for or is not visible here: a copy in host memory, shared by all who read it.
+    Copied,
     /// Read from an ordinary file: the path is on no gpu-volume.
     File,
 }
@@ -39,6 +41,7 @@ impl OpenWay {
             OpenWay::Inline => "inline",
             OpenWay::Mapped => "mapped",
             OpenWay::Imported => "imported",
+            OpenWay::Copied => "copied",
             OpenWay::File => "file",
         }
     }
@@ -51,8 +54,11 @@ pub struct OpenOptions {
     pub wait: Duration,
     /// Only this version, where not 0.
     pub version: u64,
-    /// Refuse an object that is not in host memory.
-    pub host_only: bool,
+    /// Host memory is wanted: an object in GPU memory is copied.
+    pub host: bool,
+    /// The object's own memory is wanted: the error of one on a GPU that this process does not see names both sides,
+    /// where a copy in host memory would be handed out otherwise.
+    pub in_place: bool,
 }
 
 /// An open object. Its memory stays while this, or anything that came from it, lives.
@@ -101,10 +107,15 @@ impl Volume {
                 version: options.version,
                 // Rounded up: the wait is never shorter than asked for.
                 wait_ms: u64::try_from(step.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
-                host_only: options.host_only,
+                host_only: options.host,
             };
             match self.session().call(Op::Open(open), &[]) {
-                Ok((Answer::Opened(opened), fds)) => return self.object(path, opened, fds),
+                Ok((Answer::Opened(opened), fds)) => match self.object(path, opened, fds) {
+                    Err(Error::DeviceNotVisible { .. }) if !options.in_place && !options.host => {
+                        return self.open(path, &OpenOptions { host: true, ..*options });
+                    }
+                    result => return result,
+                },
                 Ok(_) => return Err(self.confused("no object")),
                 Err(Error::Refused(fault)) if fault.code() == Code::DeadlineExceeded && left > step => {}
                 Err(Error::Refused(mut fault)) if fault.code() == Code::DeadlineExceeded => {
@@ -141,7 +152,11 @@ impl Volume {
             .collect::<Result<_>>()?;
         let parts = parts(opened.segments, &mapped, &hold).ok_or_else(|| self.confused("segments without memory"))?;
         let on_device = mapped.iter().any(|m| matches!(m, Mapped::Device(_)));
-        let way = if on_device { OpenWay::Imported } else { OpenWay::Mapped };
+        let way = match (opened.replica, on_device) {
+            (true, _) => OpenWay::Copied,
+            (false, true) => OpenWay::Imported,
+            (false, false) => OpenWay::Mapped,
+        };
         Object { path: name, entry, way, body: Body::Segments { parts, hold } }.recognised()
     }
 }
