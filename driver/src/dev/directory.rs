@@ -49,7 +49,7 @@ pub fn prepare(mount: &Path) -> Result<Before> {
         Err(e) => return Err(Error::file("look at", mount)(e)),
     };
     if existed.is_some() {
-        if let Ok(Found::Mounted(_) | Found::Dead(_)) = look(mount) {
+        if let Ok(Found::Mounted(_) | Found::Silent(_) | Found::Dead(_)) = look(mount) {
             return refuse("a mount point already");
         }
         let mut entries = fs::read_dir(mount).map_err(Error::file("list", mount))?;
@@ -107,7 +107,7 @@ fn detach(mount: &Path, target: &Arc<Target>, left: &mut Vec<String>) {
             Ok(Found::Mounted(_)) if !is_ours(target) => {
                 return left.push(format!("{}: something else is mounted there by now", mount.display()));
             }
-            Ok(Found::Mounted(_) | Found::Dead(_)) => {
+            Ok(Found::Mounted(_) | Found::Silent(_) | Found::Dead(_)) => {
                 if let Err(error) = mount::unmount(target, PATIENCE) {
                     return left.push(format!("the mount at {}: {error}", mount.display()));
                 }
