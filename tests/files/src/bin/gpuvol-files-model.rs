@@ -1,0 +1,142 @@
+//! Random sequences of file operations on a directory under test and on a reference, compared after each.
+//!
+//! Ends with 1 at the first divergence, which it prints as a list of steps, and with 2 where the directory under test did
+//! not answer. With `--kill-command` what serves that directory is killed meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use gpuvol_files_tests::kill::{Killer, Schedule, parse_range};
+use gpuvol_files_tests::model::case::Directories;
+use gpuvol_files_tests::model::run::{Plan, run};
+use gpuvol_files_tests::progress::Progress;
+use gpuvol_files_tests::watch::{Limits, Watched};
+
+#[derive(Parser, Debug)]
+struct Arguments {
+    /// Directory under test.
+    #[arg(long)]
+    subject: PathBuf,
+    /// Directory of a file system that is trusted (tmpfs).
+    #[arg(long)]
+    reference: PathBuf,
+    #[arg(long, default_value_t = 1000, env = "FILES_CASES")]
+    cases: u64,
+    /// The first case; with --cases 1, that one again.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    #[arg(long, default_value_t = 1, env = "FILES_SEED")]
+    seed: u64,
+    /// Operations in a sequence, at most.
+    #[arg(long, default_value_t = 100)]
+    longest: usize,
+    /// Stop after so many seconds, whatever is left.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Seconds that one operation may take.
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
+    /// Seconds for making a divergence shorter.
+    #[arg(long, default_value_t = 60)]
+    shorten: u64,
+    /// User and group that the operations are done as; the directories must be writable for it.
+    #[arg(long)]
+    uid: Option<u32>,
+    /// Shell command to run at random times meanwhile.
+    #[arg(long, requires = "kill_every_ms")]
+    kill_command: Option<String>,
+    /// LO..HI, milliseconds between two runs of it.
+    #[arg(long, value_parser = parse_range)]
+    kill_every_ms: Option<(u64, u64)>,
+    /// Print every step of every case.
+    #[arg(long)]
+    print_steps: bool,
+    /// The directory under test is an ordinary one: imitate a volume's versions, to test the test.
+    #[arg(long)]
+    imitate_versions: bool,
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.worker { work(&arguments) } else { watch(&arguments) }
+}
+
+fn watch(arguments: &Arguments) -> ExitCode {
+    let limits = Limits {
+        step: Duration::from_secs(arguments.patience),
+        whole: Duration::from_secs(arguments.seconds.unwrap_or(24 * 3600) + arguments.shorten + arguments.patience),
+    };
+    let mut command = std::process::Command::new(std::env::current_exe().expect("own path"));
+    command.args(std::env::args_os().skip(1)).arg("--worker");
+    if let Some(uid) = arguments.uid {
+        use std::os::unix::process::CommandExt;
+        command.uid(uid).gid(uid);
+    }
+    let schedule = arguments.kill_command.clone().zip(arguments.kill_every_ms);
+    let killer =
+        schedule.map(|(command, every_ms)| Killer::start(Schedule { command, every_ms, seed: arguments.seed }));
+    let end = Watched::start(command, "model", limits).wait();
+    let killed = killer.map(Killer::stop);
+    if let Some(killed) = &killed {
+        println!("{} kills, {} of them met nothing", killed.runs, killed.misses);
+    }
+    match end {
+        Ok(status) if status.success() && killed.is_some_and(|killed| killed.runs > 0 && killed.runs == killed.misses) => {
+            println!("FAILED: the kill command never met anything");
+            ExitCode::from(2)
+        }
+        Ok(status) => status.code().map_or_else(
+            || {
+                println!("FAILED: the worker ended with {status} (SIGBUS: a mapping lost its file's bytes)");
+                ExitCode::from(2)
+            },
+            |code| ExitCode::from(u8::try_from(code).unwrap_or(2)),
+        ),
+        Err(why) => {
+            println!("FAILED: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn work(arguments: &Arguments) -> ExitCode {
+    let began = Instant::now();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let shorten = if arguments.kill_command.is_some() { 0 } else { arguments.shorten };
+    let plan = Plan {
+        seed: arguments.seed,
+        cases: arguments.first..arguments.first + arguments.cases,
+        longest: arguments.longest,
+        shorten_for: Duration::from_secs(shorten),
+        until: arguments.seconds.map(|seconds| began + Duration::from_secs(seconds)),
+    };
+    let within = Directories {
+        subject: arguments.subject.clone(),
+        reference: arguments.reference.clone(),
+        imitate_versions: arguments.imitate_versions,
+        print_steps: arguments.print_steps,
+    };
+    match run(&plan, &within, &mut Progress::of_environment()) {
+        Ok(summary) => {
+            println!(
+                "model: seed {}: {} cases, {} steps, {} readers kept an old version, no divergence, {:.1} s",
+                arguments.seed,
+                summary.cases,
+                summary.done.steps,
+                summary.done.partings,
+                began.elapsed().as_secs_f64()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(finding) => {
+            println!("{finding}");
+            ExitCode::FAILURE
+        }
+    }
+}

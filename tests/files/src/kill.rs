@@ -1,0 +1,90 @@
+//! Runs a command at random times while something else goes on: the way to kill what serves the directory under test.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::rng::Rng;
+
+const POLL: Duration = Duration::from_millis(10);
+/// For one run of the command.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A shell command and the range of milliseconds between two runs of it.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    pub command: String,
+    pub every_ms: (u64, u64),
+    pub seed: u64,
+}
+
+#[derive(Debug, Default, Clone)]
+pub struct Killed {
+    pub runs: u64,
+    /// Runs that ended in another way than 0: nothing was there to kill.
+    pub misses: u64,
+}
+
+#[derive(Debug)]
+pub struct Killer {
+    end: Arc<AtomicBool>,
+    thread: JoinHandle<Killed>,
+}
+
+/// `LO..HI` in milliseconds.
+pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let (low, high) = text.split_once("..").ok_or("expected LO..HI in milliseconds")?;
+    let number = |part: &str| part.trim().parse::<u64>().map_err(|error| format!("{part}: {error}"));
+    let range = (number(low)?, number(high)?);
+    if range.0 <= range.1 { Ok(range) } else { Err(format!("{text} is empty")) }
+}
+
+impl Killer {
+    pub fn start(schedule: Schedule) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&end);
+        Self { end, thread: std::thread::spawn(move || run(&schedule, &seen)) }
+    }
+
+    pub fn stop(self) -> Killed {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the killer")
+    }
+}
+
+fn run(schedule: &Schedule, end: &AtomicBool) -> Killed {
+    let mut rng = Rng::part(schedule.seed, u64::MAX);
+    let mut killed = Killed::default();
+    loop {
+        let next = Instant::now() + Duration::from_millis(rng.between(schedule.every_ms.0, schedule.every_ms.1));
+        while Instant::now() < next {
+            if end.load(Ordering::Relaxed) {
+                return killed;
+            }
+            std::thread::sleep(POLL);
+        }
+        killed.runs += 1;
+        if !succeeds(&schedule.command) {
+            killed.misses += 1;
+        }
+    }
+}
+
+fn succeeds(command: &str) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    let Ok(mut child) = shell.spawn() else { return false };
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) => std::thread::sleep(POLL),
+            Err(_) => return false,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
