@@ -12,6 +12,24 @@ const POLL: Duration = Duration::from_millis(10);
 /// For one run of the command.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How a program that has this is told.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Arguments {
+    /// Shell command to run at random times meanwhile, such as one that kills what serves the directory.
+    #[arg(long, requires = "kill_every_ms")]
+    pub kill_command: Option<String>,
+    /// LO..HI, milliseconds between two runs of it.
+    #[arg(long, value_parser = parse_range)]
+    pub kill_every_ms: Option<(u64, u64)>,
+}
+
+impl Arguments {
+    pub fn start(&self, seed: u64) -> Option<Killer> {
+        let schedule = self.kill_command.clone().zip(self.kill_every_ms);
+        schedule.map(|(command, every_ms)| Killer::start(Schedule { command, every_ms, seed }))
+    }
+}
+
 /// A shell command and the range of milliseconds between two runs of it.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -21,10 +39,10 @@ pub struct Schedule {
 }
 
 #[derive(Debug, Default, Clone)]
-pub struct Killed {
-    pub runs: u64,
+struct Killed {
+    runs: u64,
     /// Runs that ended in another way than 0: nothing was there to kill.
-    pub misses: u64,
+    misses: u64,
 }
 
 #[derive(Debug)]
@@ -48,9 +66,13 @@ impl Killer {
         Self { end, thread: std::thread::spawn(move || run(&schedule, &seen)) }
     }
 
-    pub fn stop(self) -> Killed {
+    /// Says how often; in words where it never met anything.
+    pub fn stop(self) -> Result<(), String> {
         self.end.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the killer")
+        let killed = self.thread.join().expect("the killer");
+        println!("{} kills, {} of them met nothing", killed.runs, killed.misses);
+        let none = killed.runs > 0 && killed.runs == killed.misses;
+        if none { Err("the kill command never met anything".to_owned()) } else { Ok(()) }
     }
 }
 

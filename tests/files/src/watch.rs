@@ -129,9 +129,9 @@ impl Drop for Watched {
     }
 }
 
-/// How a program that has children ends: with their words where one of them was stuck or ended in another way than 0.
-pub fn status_of(status: ExitStatus, name: &str, doing: &str) -> Result<(), String> {
-    if status.success() { Ok(()) } else { Err(format!("{name}: {status}, last doing: {doing}")) }
+/// In words where it is not 0.
+pub fn status_of(status: ExitStatus, name: &str) -> Result<(), String> {
+    if status.success() { Ok(()) } else { Err(format!("{name} ended with {status}")) }
 }
 
 /// The state and the place in the kernel of a process and of its threads.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gpuvol_files_tests::kill::{Killer, Schedule, parse_range};
+use gpuvol_files_tests::kill::{self, Killer};
 use gpuvol_files_tests::model::case::Directories;
 use gpuvol_files_tests::model::run::{Plan, run};
 use gpuvol_files_tests::progress::Progress;
@@ -46,12 +46,8 @@ struct Arguments {
     /// User and group that the operations are done as; the directories must be writable for it.
     #[arg(long)]
     uid: Option<u32>,
-    /// Shell command to run at random times meanwhile.
-    #[arg(long, requires = "kill_every_ms")]
-    kill_command: Option<String>,
-    /// LO..HI, milliseconds between two runs of it.
-    #[arg(long, value_parser = parse_range)]
-    kill_every_ms: Option<(u64, u64)>,
+    #[command(flatten)]
+    kill: kill::Arguments,
     /// Print every step of every case.
     #[arg(long)]
     print_steps: bool,
@@ -78,37 +74,27 @@ fn watch(arguments: &Arguments) -> ExitCode {
         use std::os::unix::process::CommandExt;
         command.uid(uid).gid(uid);
     }
-    let schedule = arguments.kill_command.clone().zip(arguments.kill_every_ms);
-    let killer =
-        schedule.map(|(command, every_ms)| Killer::start(Schedule { command, every_ms, seed: arguments.seed }));
+    let killer = arguments.kill.start(arguments.seed);
     let end = Watched::start(command, "model", limits).wait();
-    let killed = killer.map(Killer::stop);
-    if let Some(killed) = &killed {
-        println!("{} kills, {} of them met nothing", killed.runs, killed.misses);
-    }
+    let killed = killer.map_or(Ok(()), Killer::stop);
     match end {
-        Ok(status) if status.success() && killed.is_some_and(|killed| killed.runs > 0 && killed.runs == killed.misses) => {
-            println!("FAILED: the kill command never met anything");
-            ExitCode::from(2)
-        }
-        Ok(status) => status.code().map_or_else(
-            || {
-                println!("FAILED: the worker ended with {status} (SIGBUS: a mapping lost its file's bytes)");
-                ExitCode::from(2)
-            },
-            |code| ExitCode::from(u8::try_from(code).unwrap_or(2)),
-        ),
-        Err(why) => {
-            println!("FAILED: {why}");
-            ExitCode::from(2)
-        }
+        Ok(status) if status.code() == Some(1) => ExitCode::FAILURE,
+        Ok(status) if status.success() => failed_unless(killed),
+        Ok(status) => failed_unless(Err(format!("the worker ended with {status} (SIGBUS: a mapping lost its file's bytes)"))),
+        Err(why) => failed_unless(Err(why)),
     }
+}
+
+fn failed_unless(result: Result<(), String>) -> ExitCode {
+    let Err(why) = result else { return ExitCode::SUCCESS };
+    println!("FAILED: {why}");
+    ExitCode::from(2)
 }
 
 fn work(arguments: &Arguments) -> ExitCode {
     let began = Instant::now();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let shorten = if arguments.kill_command.is_some() { 0 } else { arguments.shorten };
+    let shorten = if arguments.kill.kill_command.is_some() { 0 } else { arguments.shorten };
     let plan = Plan {
         seed: arguments.seed,
         cases: arguments.first..arguments.first + arguments.cases,
