@@ -29,7 +29,11 @@ pub fn difference(expected: &[u8], got: &[u8]) -> Option<String> {
         None => lengths,
         Some(at) => {
             let end = (at..common).rev().find(|&n| expected[n] != got[n]).unwrap_or(at);
-            format!("{lengths}; they differ from {at} to {end}: expected {}, got {}", short(&expected[at..]), short(&got[at..]))
+            format!(
+                "{lengths}; they differ from {at} to {end}: expected {}, got {}",
+                short(&expected[at..]),
+                short(&got[at..])
+            )
         }
     })
 }

@@ -1,8 +1,8 @@
 //! Runs a command at random times while something else goes on: the way to kill what serves the directory under test.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a program that has this is told.
 #[derive(clap::Args, Debug, Clone)]
-pub struct Arguments {
+pub struct KillArguments {
     /// Shell command to run at random times meanwhile, such as one that kills what serves the directory.
     #[arg(long, requires = "kill_every_ms")]
     pub kill_command: Option<String>,
@@ -23,7 +23,7 @@ pub struct Arguments {
     pub kill_every_ms: Option<(u64, u64)>,
 }
 
-impl Arguments {
+impl KillArguments {
     pub fn start(&self, seed: u64) -> Option<Killer> {
         let schedule = self.kill_command.clone().zip(self.kill_every_ms);
         schedule.map(|(command, every_ms)| Killer::start(Schedule { command, every_ms, seed }))

@@ -34,18 +34,22 @@ impl Mapping {
 
     /// The caller keeps to what the file has: beyond it lies SIGBUS, which ends this (watched) process.
     pub fn read(&self, offset: u64, length: usize) -> Vec<u8> {
-        let start = self.within(offset, length);
         let mut bytes = vec![0; length];
+        self.read_into(offset, &mut bytes);
+        bytes
+    }
+
+    pub fn read_into(&self, offset: u64, bytes: &mut [u8]) {
+        let start = self.within(offset, bytes.len());
         // SAFETY: `within` checked the range against this mapping, which lives as long as `self`; others may write to
         // the file meanwhile, so the bytes are copied out and never referred to.
-        unsafe { std::ptr::copy_nonoverlapping(self.base.cast::<u8>().add(start), bytes.as_mut_ptr(), length) };
-        bytes
+        unsafe { std::ptr::copy_nonoverlapping(self.base.cast::<u8>().add(start), bytes.as_mut_ptr(), bytes.len()) };
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(self.writable, "a mapping for reading");
         let start = self.within(offset, bytes.len());
-        // SAFETY: as in `read`; the mapping is writable.
+        // SAFETY: as in `read_into`; the mapping is writable.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.cast::<u8>().add(start), bytes.len()) };
     }
 

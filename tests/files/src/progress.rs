@@ -18,7 +18,8 @@ pub struct Progress {
 impl Progress {
     /// The watcher's; without a watcher nothing is noted.
     pub fn of_environment() -> Self {
-        let file = std::env::var_os(VARIABLE).map(|path| File::options().write(true).open(path).expect("progress file"));
+        let file =
+            std::env::var_os(VARIABLE).map(|path| File::options().write(true).open(path).expect("progress file"));
         Self { file, count: 0 }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gpuvol_files_tests::exerciser::{file, plan::Plan};
-use gpuvol_files_tests::kill::{self, Killer};
+use gpuvol_files_tests::kill::{KillArguments, Killer};
 use gpuvol_files_tests::progress::Progress;
 use gpuvol_files_tests::watch::{Limits, Watched, status_of};
 
@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long, default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
-    kill: kill::Arguments,
+    kill: KillArguments,
     #[arg(long, hide = true)]
     worker: Option<u64>,
 }

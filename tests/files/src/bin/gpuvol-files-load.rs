@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use gpuvol_files_tests::kill::{self, Killer};
+use gpuvol_files_tests::kill::{KillArguments, Killer};
 use gpuvol_files_tests::load::worker::{Done, Task};
 use gpuvol_files_tests::load::{check, worker};
 use gpuvol_files_tests::progress::Progress;
@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, default_value_t = 60)]
     patience: u64,
     #[command(flatten)]
-    kill: kill::Arguments,
+    kill: KillArguments,
     #[arg(long, hide = true)]
     part: Option<Part>,
     #[arg(long, hide = true, default_value_t = 0)]

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use gpuvol_files_tests::kill::{self, Killer};
+use gpuvol_files_tests::kill::{KillArguments, Killer};
 use gpuvol_files_tests::model::case::Directories;
 use gpuvol_files_tests::model::run::{Plan, run};
 use gpuvol_files_tests::progress::Progress;
@@ -47,7 +47,7 @@ struct Arguments {
     #[arg(long)]
     uid: Option<u32>,
     #[command(flatten)]
-    kill: kill::Arguments,
+    kill: KillArguments,
     /// Print every step of every case.
     #[arg(long)]
     print_steps: bool,
@@ -80,7 +80,9 @@ fn watch(arguments: &Arguments) -> ExitCode {
     match end {
         Ok(status) if status.code() == Some(1) => ExitCode::FAILURE,
         Ok(status) if status.success() => failed_unless(killed),
-        Ok(status) => failed_unless(Err(format!("the worker ended with {status} (SIGBUS: a mapping lost its file's bytes)"))),
+        Ok(status) => {
+            failed_unless(Err(format!("the worker ended with {status} (SIGBUS: a mapping lost its file's bytes)")))
+        }
         Err(why) => failed_unless(Err(why)),
     }
 }

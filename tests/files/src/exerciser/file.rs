@@ -103,7 +103,8 @@ impl Exerciser {
             }
             Act::Reopen => {
                 // The old one is closed first: the file is whole and nobody writes it.
-                self.file = fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(said("open"))?;
+                self.file =
+                    fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(said("open"))?;
                 self.file = open(&self.path, self.plan, OFlags::empty()).map_err(said("open"))?;
                 self.verify(0, bytes(self.expected.len()))
             }
@@ -169,7 +170,8 @@ impl Exerciser {
         let said = |what: &'static str| move |errno: io::Errno| format!("{what} of another handle: {errno:?}");
         let how = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let other = fs::open(&self.path, how | OFlags::CLOEXEC, Mode::empty()).map_err(said("open"))?;
-        verify(&other, 0, bytes(self.expected.len()), &self.expected).map_err(|why| format!("another handle: {why}"))?;
+        verify(&other, 0, bytes(self.expected.len()), &self.expected)
+            .map_err(|why| format!("another handle: {why}"))?;
         if write && !self.expected.is_empty() {
             let at = self.expected.len() / 2;
             let data = self.fresh(1);

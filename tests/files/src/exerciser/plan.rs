@@ -15,21 +15,51 @@ pub struct Plan {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Act {
-    Read { offset: u64, length: u64 },
-    Write { offset: u64, length: u64 },
-    Append { length: u64 },
-    Truncate { size: u64 },
-    MapRead { offset: u64, length: u64 },
-    MapWrite { offset: u64, length: u64, sync: bool },
-    Punch { offset: u64, length: u64 },
-    Allocate { offset: u64, length: u64, keep_size: bool },
-    Copy { from: u64, to: u64, length: u64 },
+    Read {
+        offset: u64,
+        length: u64,
+    },
+    Write {
+        offset: u64,
+        length: u64,
+    },
+    Append {
+        length: u64,
+    },
+    Truncate {
+        size: u64,
+    },
+    MapRead {
+        offset: u64,
+        length: u64,
+    },
+    MapWrite {
+        offset: u64,
+        length: u64,
+        sync: bool,
+    },
+    Punch {
+        offset: u64,
+        length: u64,
+    },
+    Allocate {
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+    },
+    Copy {
+        from: u64,
+        to: u64,
+        length: u64,
+    },
     Sync,
     /// Lets go of cached pages, so that the next read comes from behind them.
     Forget,
     Reopen,
     /// Opens it, and at times writes, by its name while it is open.
-    Beside { write: bool },
+    Beside {
+        write: bool,
+    },
     VerifyAll,
 }
 

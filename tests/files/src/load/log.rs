@@ -62,7 +62,8 @@ impl Appender {
     /// Others may do it at the same time, or append to it still: both leave every record in one of the files.
     fn rotate(&mut self) -> Result<(), String> {
         self.rotations += 1;
-        let name = format!("{}.{}.{}", self.log.file_name().unwrap_or_default().display(), self.process, self.rotations);
+        let name =
+            format!("{}.{}.{}", self.log.file_name().unwrap_or_default().display(), self.process, self.rotations);
         match std::fs::rename(&self.log, self.directory.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("renaming {}: {error}", self.log.display()))
@@ -148,7 +149,10 @@ pub fn complete(found: &[Numbers], written: &BTreeMap<u64, u64>) -> Result<(), S
         let twice = seen.iter().filter(|&&times| times > 1).count();
         if !lost.is_empty() || twice > 0 {
             let first = &lost[..lost.len().min(10)];
-            return Err(format!("process {process}: {} of {count} records lost (first {first:?}), {twice} twice", lost.len()));
+            return Err(format!(
+                "process {process}: {} of {count} records lost (first {first:?}), {twice} twice",
+                lost.len()
+            ));
         }
     }
     Ok(())
@@ -165,7 +169,7 @@ mod tests {
         let whole = records.concat();
         let numbers = parse(&whole, false).unwrap();
         let written = BTreeMap::from([(7, 3)]);
-        complete(&[numbers.clone()], &written).unwrap();
+        complete(std::slice::from_ref(&numbers), &written).unwrap();
         assert!(complete(&[numbers.clone(), numbers], &written).unwrap_err().contains("3 twice"));
         let lost = parse(&[&records[0][..], &records[2]].concat(), false).unwrap();
         assert!(complete(&[lost], &written).unwrap_err().contains("first [1]"));

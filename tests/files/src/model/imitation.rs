@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rustix::fs::{self, CWD, FileType, Gid, Mode, OFlags, Timestamps, Timespec, Uid, XattrFlags};
+use rustix::fs::{self, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io;
 
 use super::step::Step;
@@ -17,9 +17,11 @@ pub fn new_version(world: &World, step: &Step) -> io::Result<()> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || exclusive || at.0.ends_with(b"/") {
         return Ok(());
     }
-    let written = world.handles.iter().any(|handle| {
-        handle.writable && fs::fstat(&handle.fd).is_ok_and(|own| own.st_ino == stat.st_ino)
-    }) || world.maps.iter().any(|map| map.writable_handle && map.inode == stat.st_ino);
+    let written = world
+        .handles
+        .iter()
+        .any(|handle| handle.writable && fs::fstat(&handle.fd).is_ok_and(|own| own.st_ino == stat.st_ino))
+        || world.maps.iter().any(|map| map.writable_handle && map.inode == stat.st_ino);
     if written { Ok(()) } else { replace(&std::fs::canonicalize(world.path(at)).map_err(|_| io::Errno::IO)?, &stat) }
 }
 

@@ -90,7 +90,8 @@ impl Pair {
     pub fn compare_trees(&self) -> Result<(), String> {
         let got = tree::read(self.subject.root())?;
         let expected = tree::read(self.reference.root()).map_err(|why| format!("the reference: {why}"))?;
-        let paths = |entries: &[tree::Entry]| -> Vec<Below> { entries.iter().map(|entry| entry.path.clone()).collect() };
+        let paths =
+            |entries: &[tree::Entry]| -> Vec<Below> { entries.iter().map(|entry| entry.path.clone()).collect() };
         if paths(&got) != paths(&expected) {
             return Err(format!("names: expected {:?}, got {:?}", paths(&expected), paths(&got)));
         }
@@ -105,7 +106,10 @@ impl Pair {
             }
             if got.xattrs != expected.xattrs {
                 let names = |of: &tree::Entry| -> Vec<String> {
-                    of.xattrs.iter().map(|(name, value)| format!("{}={}", name.escape_ascii(), crate::content::short(value))).collect()
+                    of.xattrs
+                        .iter()
+                        .map(|(name, value)| format!("{}={}", name.escape_ascii(), crate::content::short(value)))
+                        .collect()
                 };
                 return Err(at(format!("xattrs: expected {:?}, got {:?}", names(expected), names(got))));
             }

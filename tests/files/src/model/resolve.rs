@@ -6,8 +6,18 @@ use super::op::{Access, Op, OpenHow, Pick};
 use super::step::{Below, Step};
 
 /// Few names, so that operations meet; some that are easily got wrong.
-const NAMES: [&[u8]; 10] =
-    [b"a", b"b", b"c", b"d", b"a.txt", b".hidden", "\u{fc}ber \u{1f600}".as_bytes(), b"not\xffutf8", &[b'n'; 255], &[b'm'; 256]];
+const NAMES: [&[u8]; 10] = [
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"a.txt",
+    b".hidden",
+    "\u{fc}ber \u{1f600}".as_bytes(),
+    b"not\xffutf8",
+    &[b'n'; 255],
+    &[b'm'; 256],
+];
 const XATTRS: [&str; 5] = ["user.a", "user.b", "user.much longer and with spaces", "user.", "unknown.space"];
 /// 2001-01-01: times that are set lie before it, times that a file gets by itself lie after it.
 pub const SET_TIMES_END: i64 = 978_307_200;
@@ -54,7 +64,9 @@ pub fn resolve(op: &Op, there: &There) -> Option<Step> {
         Op::ReadAt { handle: h, offset, length } => {
             Step::ReadAt { handle: handle(h)?, offset: long(offset), length: long(length) }
         }
-        Op::Seek { handle: h, from, offset } => Step::Seek { handle: handle(h)?, from: *from, offset: i64::from(*offset) },
+        Op::Seek { handle: h, from, offset } => {
+            Step::Seek { handle: handle(h)?, from: *from, offset: i64::from(*offset) }
+        }
         Op::Holes { handle: h } => Step::Holes { handle: handle(h)? },
         Op::Truncate { handle: h, size } => Step::Truncate { handle: handle(h)?, size: long(size) },
         Op::TruncatePath { at, size } => Step::TruncatePath { at: file(at), size: long(size) },
@@ -77,7 +89,9 @@ pub fn resolve(op: &Op, there: &There) -> Option<Step> {
         Op::Map { handle: h, writable, page, pages } => {
             Step::Map { handle: handle(h)?, writable: *writable, page: u64::from(*page), pages: u64::from(*pages) }
         }
-        Op::MapRead { map: m, offset, length } => Step::MapRead { map: map(m)?, offset: long(offset), length: long(length) },
+        Op::MapRead { map: m, offset, length } => {
+            Step::MapRead { map: map(m)?, offset: long(offset), length: long(length) }
+        }
         Op::MapWrite { map: m, offset, data } => {
             Step::MapWrite { map: map(m)?, offset: long(offset), data: data.clone() }
         }
@@ -87,9 +101,7 @@ pub fn resolve(op: &Op, there: &There) -> Option<Step> {
         Op::MakeDirectory { at, mode } => Step::MakeDirectory { at: any(at), mode: u32::from(*mode) },
         Op::RemoveDirectory { at } => Step::RemoveDirectory { at: not_case(directory(at))? },
         Op::Unlink { at } => Step::Unlink { at: not_case(file(at))? },
-        Op::Rename { from, to, how } => {
-            Step::Rename { from: not_case(any(from))?, to: not_case(any(to))?, how: *how }
-        }
+        Op::Rename { from, to, how } => Step::Rename { from: not_case(any(from))?, to: not_case(any(to))?, how: *how },
         Op::Symlink { at, target } => Step::Symlink { at: any(at), target: there.target(*target) },
         Op::ReadLink { at } => Step::ReadLink { at: there.path(at, Prefer::Links) },
         Op::HardLink { from, to } => Step::HardLink { from: file(from), to: any(to) },
@@ -126,11 +138,11 @@ impl There {
 
     /// Three times in four of the preferred kind, where there are such.
     fn existing(&self, n: u16, prefer: Prefer) -> Below {
-        let rest = n / 4;
+        let (rest, preferred) = (n / 4, !n.is_multiple_of(4));
         match prefer {
-            Prefer::Files if n % 4 != 0 && !self.files.is_empty() => chosen(&self.files, rest),
-            Prefer::Links if n % 4 != 0 && !self.links.is_empty() => chosen(&self.links, rest),
-            Prefer::Directories if n % 4 != 0 => chosen(&self.directories, rest),
+            Prefer::Files if preferred && !self.files.is_empty() => chosen(&self.files, rest),
+            Prefer::Links if preferred && !self.links.is_empty() => chosen(&self.links, rest),
+            Prefer::Directories if preferred => chosen(&self.directories, rest),
             _ => {
                 let all = || self.directories.iter().chain(&self.files).chain(&self.links);
                 all().nth(usize::from(rest) % all().count()).expect("less than the count").clone()

@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    self, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid,
+    XattrFlags,
+};
 use rustix::io::{self, Errno};
 
 use super::op::{From, RenameHow, Room, XattrHow};
@@ -70,7 +73,9 @@ impl World {
                 let handle = Handle { fd: io::dup(&from.fd)?, ..*from };
                 self.handles.push(handle);
             }
-            Step::Write { handle, data } => return write_all(|rest, _| io::write(self.fd(*handle), rest), &data.bytes()),
+            Step::Write { handle, data } => {
+                return write_all(|rest, _| io::write(self.fd(*handle), rest), &data.bytes());
+            }
             Step::WriteAt { handle, offset, data } => {
                 return write_all(|rest, done| io::pwrite(self.fd(*handle), rest, offset + done), &data.bytes());
             }
@@ -194,7 +199,8 @@ impl World {
         let mut done = 0;
         while done < length {
             let rest = index(length - done);
-            let moved = fs::copy_file_range(self.fd(from), Some(&mut from_offset), self.fd(to), Some(&mut to_offset), rest);
+            let moved =
+                fs::copy_file_range(self.fd(from), Some(&mut from_offset), self.fd(to), Some(&mut to_offset), rest);
             match moved {
                 Ok(0) => break,
                 Ok(moved) => done += bytes(moved),
