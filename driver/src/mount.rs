@@ -6,6 +6,7 @@
 pub mod abort;
 mod detached;
 pub mod fuse;
+pub mod table;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use dev_node::{build, dev, eventually, is_root, remains};
+use dev_node::{build, dev, eventually, has_view, is_root, remains};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -88,6 +88,7 @@ impl Demo {
 /// What a stage can see, in its log.
 const LOOK: &str = r#"{
 [ -S /data/.gpuvol.sock ] && echo socket; grep -c ' /data ' /proc/self/mountinfo
+grep ' /data ' /proc/self/mountinfo
 find "$TMPDIR"/../state "$TMPDIR"/../kubelet -mindepth 1
 ls -A /dev/shm
 echo "arguments $*"; } >"$log" 2>&1"#;
@@ -108,6 +109,7 @@ fn a_stage_sees_its_volume_and_not_the_node() {
         for stage in ["read", "clean", "train"] {
             let seen = demo.seen(&format!("{stage}-gpuvol"));
             assert!(seen.contains("socket\n1\n"), "{stage}: {seen}");
+            assert!(!has_view() || seen.contains(" - fuse.gpuvol "), "{stage}: {seen}");
             assert!(!seen.contains("keeper") && !seen.contains("publish") && !seen.contains("pods"), "{stage}: {seen}");
         }
         let seen = demo.seen("clean-gpuvol");

@@ -80,14 +80,11 @@ impl Publisher {
 
     /// Whether a publish with a mount still works: its very mount is at the target, and its socket answers.
     pub(super) fn view_standing(&self, target: &Arc<Target>, connection: u32) -> Result<Standing, PublishError> {
-        let unserved = || PublishError::Unserved { target: target.path().to_string(), after: self.patience };
         let occupied = |what| PublishError::Occupied { target: target.path().to_string(), what };
         let ours = |root: &Root| root.connection() == Some(connection);
         let failed = failed(target);
-        match mount::inspect(target, self.patience).map_err(|e| failed("look at what is there", e))? {
+        match mount::look(target).map_err(|e| failed("look at what is there", e))? {
             Found::Mounted(root) if ours(&root) => {}
-            // It may be back in a moment; if it is not, the watchdog ends it.
-            Found::Silent(root) if ours(&root) => return Err(unserved()),
             Found::Mounted(_) | Found::Silent(_) => return Err(occupied("another mount".into())),
             Found::Other(kind) => return Err(occupied(format!("a {kind:?}"))),
             Found::Nothing | Found::Directory | Found::Dead(_) => return Ok(Standing::Over),
@@ -100,6 +97,7 @@ impl Publisher {
             Ok(true) => Ok(Standing::Works),
             Ok(false) => Ok(Standing::Over),
             Err(PublishError::System { source, .. }) if is_dead(&source) => Ok(Standing::Over),
+            // Without an answer it may be back in a moment; if it is not, the watchdog ends it.
             Err(error) => Err(error),
         }
     }
