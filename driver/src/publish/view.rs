@@ -19,11 +19,11 @@ use super::steps::Step;
 use super::{PublishError, Publisher, Request, failed};
 use crate::deadline::{Late, within};
 use crate::listener;
-use crate::mount::abort::abort;
 use crate::mount::fuse::{FuseMount, may_pass_through};
 use crate::mount::{self, Found, Root, Unmounted};
 use crate::target::Target;
 use crate::undo::Undo;
+use crate::view::connections::Connections;
 use crate::view::handshake;
 
 /// How soon after a mount was busy the next try is made.
@@ -134,13 +134,18 @@ impl Publisher {
         if !matches!(mount::inspect(target, self.patience)?, Found::Mounted(_)) {
             tracing::warn!(target_path = %target.path(), connection, "nobody answers in the mount: it is aborted");
             match abort(connection) {
-                Ok(()) if mount::try_unmount(target, self.patience)? == Unmounted::Gone => return Ok(()),
-                Ok(()) => {}
+                Ok(_) if mount::try_unmount(target, self.patience)? == Unmounted::Gone => return Ok(()),
+                Ok(_) => {}
                 Err(error) => tracing::warn!(connection, %error, "not aborted"),
             }
         }
         mount::detach(target, why, self.patience)
     }
+}
+
+/// Whoever waits in a mount gets an error. Its mount must be there still, so that the number is its own.
+fn abort(connection: u32) -> io::Result<bool> {
+    Connections::open()?.abort(connection)
 }
 
 fn is_dead(error: &io::Error) -> bool {
