@@ -1,5 +1,6 @@
 //! The same calls for any path: objects where it is on a volume, ordinary files where it is not.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
@@ -13,13 +14,12 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use gpuvol_protocol::ObjectPath;
-use gpuvol_protocol::message::Kind;
 use gpuvol_protocol::types::SOCKET_NAME;
 
 use crate::error::{Error, Result};
-use crate::layout::{TensorMeta, is_ipc_file, is_npy_file, plan_host, plan_tensor};
+use crate::layout::{TensorMeta, plan_host, plan_tensor};
 use crate::locate::{Place, locate};
-use crate::open::{Object, OpenOptions};
+use crate::open::{Object, OpenOptions, kind_of};
 use crate::put::{Put, PutOptions, PutWay, host_parts};
 use crate::volume::Volume;
 
@@ -86,10 +86,13 @@ pub fn put_tensor(path: &Path, meta: &TensorMeta, data: &[u8], options: &PutOpti
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Object> {
     let start = Instant::now();
     loop {
-        if let Some((volume, path)) = volume_at(path)? {
+        // As every program does that opens a link.
+        let linked = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()).then(|| path.canonicalize());
+        let path = linked.and_then(io::Result::ok).map_or(Cow::Borrowed(path), Cow::Owned);
+        if let Some((volume, path)) = volume_at(&path)? {
             return volume.open(&path, options);
         }
-        match open_file(path) {
+        match open_file(&path) {
             Err(Error::File { source, .. })
                 if source.kind() == io::ErrorKind::NotFound && start.elapsed() < options.wait =>
             {
@@ -103,14 +106,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Object> {
 fn open_file(path: &Path) -> Result<Object> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     let bytes = Bytes::from(fs::read(path).map_err(failed)?);
-    let tail = &bytes[bytes.len().saturating_sub(16)..];
-    let kind = if is_ipc_file(&bytes[..bytes.len().min(16)], tail) {
-        Kind::Arrow
-    } else if is_npy_file(&bytes[..bytes.len().min(16)]) {
-        Kind::Tensor
-    } else {
-        Kind::Bytes
-    };
+    let kind = kind_of(&bytes[..bytes.len().min(16)], &bytes[bytes.len().saturating_sub(16)..]);
     Ok(Object::from_file(path.display().to_string(), kind, bytes))
 }
 

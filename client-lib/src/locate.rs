@@ -2,12 +2,16 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use gpuvol_protocol::ObjectPath;
-use gpuvol_protocol::types::SOCKET_NAME;
+use gpuvol_protocol::types::{MAX_PATH, SOCKET_NAME};
 
 use crate::error::{Error, Result};
+
+/// The attribute by which a mounted view tells a directory's path in its volume.
+const PATH_ATTRIBUTE: &str = "user.gpuvol.path";
 
 /// Where a path leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +24,8 @@ pub enum Place {
 
 /// Finds the volume that a path is on. The path itself need not exist.
 ///
-/// `..` is resolved by name, before links: the file need not exist, so there is nothing to ask the kernel about.
+/// `..` is resolved by name, before links: the file need not exist, so there is nothing to ask the kernel about. Links
+/// above the path's last name are followed; a link that the path itself is, is not.
 pub fn locate(path: &Path) -> Result<Place> {
     let absolute = std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
     let mut clean = PathBuf::new();
@@ -33,21 +38,45 @@ pub fn locate(path: &Path) -> Result<Place> {
             part => clean.push(part),
         }
     }
-    for mount in clean.ancestors() {
-        if !is_socket(&mount.join(SOCKET_NAME)) {
-            continue;
+    let Some(nearest) = clean.ancestors().find(|directory| is_socket(&directory.join(SOCKET_NAME))) else {
+        return Ok(Place::File(clean));
+    };
+    let below = clean.strip_prefix(nearest).unwrap_or(Path::new(""));
+    let real = nearest.canonicalize().unwrap_or_else(|_| nearest.to_owned());
+    let mount = top(&real);
+    let mut inside = path_of(&mount);
+    for part in [real.strip_prefix(&mount).unwrap_or(Path::new("")), below] {
+        if !inside.is_empty() && !part.as_os_str().is_empty() {
+            inside.push(b'/');
         }
-        let inside = clean.strip_prefix(mount).unwrap_or(Path::new(""));
-        let path = ObjectPath::new(inside.as_os_str().as_bytes())
-            .map_err(|source| Error::Path { path: clean.display().to_string(), source })?;
-        return Ok(Place::Volume { mount: mount.to_owned(), path });
+        inside.extend_from_slice(part.as_os_str().as_bytes());
     }
-    Ok(Place::File(clean))
+    let path = ObjectPath::new(inside).map_err(|source| Error::Path { path: clean.display().to_string(), source })?;
+    Ok(Place::Volume { mount, path })
+}
+
+/// In a mounted view the socket is in every directory: the topmost one of the same mount is where it is mounted.
+fn top(directory: &Path) -> PathBuf {
+    let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
+    let same = device(directory);
+    let above = directory.ancestors().skip(1);
+    let inside = above.take_while(|path| device(path) == same && is_socket(&path.join(SOCKET_NAME)));
+    inside.last().unwrap_or(directory).to_owned()
+}
+
+/// Where in its volume a mounted directory is: a subPath mount shows only a part of the volume.
+fn path_of(mount: &Path) -> Vec<u8> {
+    let mut path = vec![0; MAX_PATH];
+    match rustix::fs::getxattr(mount, PATH_ATTRIBUTE, path.as_mut_slice()) {
+        Ok(len) => path.truncate(len),
+        // No view is mounted there: it holds the socket and nothing else.
+        Err(_) => path.clear(),
+    }
+    path
 }
 
 fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// A path inside a volume as one of the file system.

@@ -10,7 +10,9 @@ use gpuvol_protocol::message::{Answer, Entry, Kind, Op, Open, Opened, Segment};
 use gpuvol_protocol::{Code, ObjectPath};
 
 use crate::error::{Error, Result};
-use crate::layout::{DeviceBuffer, DeviceTable, HostTable, LayoutError, TensorMeta, parse, parse_tensor};
+use crate::layout::{
+    DeviceBuffer, DeviceTable, HostTable, LayoutError, TensorMeta, is_ipc_file, is_npy_file, parse, parse_tensor,
+};
 use crate::mapping::{Hold, Mapped, shared_bytes};
 use crate::put::TENSOR_ATTRIBUTE;
 use crate::volume::Volume;
@@ -27,6 +29,8 @@ pub enum OpenWay {
     Mapped,
     /// The same GPU memory, imported.
     Imported,
+    /// In GPU memory that was not asked for or is not visible here: a copy in host memory, shared by all who read it.
+    Copied,
     /// Read from an ordinary file: the path is on no gpu-volume.
     File,
 }
@@ -37,6 +41,7 @@ impl OpenWay {
             OpenWay::Inline => "inline",
             OpenWay::Mapped => "mapped",
             OpenWay::Imported => "imported",
+            OpenWay::Copied => "copied",
             OpenWay::File => "file",
         }
     }
@@ -49,8 +54,11 @@ pub struct OpenOptions {
     pub wait: Duration,
     /// Only this version, where not 0.
     pub version: u64,
-    /// Refuse an object that is not in host memory.
-    pub host_only: bool,
+    /// Host memory is wanted: an object in GPU memory is copied.
+    pub host: bool,
+    /// The object's own memory is wanted: the error of one on a GPU that this process does not see names both sides,
+    /// where a copy in host memory would be handed out otherwise.
+    pub in_place: bool,
 }
 
 /// An open object. Its memory stays while this, or anything that came from it, lives.
@@ -99,10 +107,15 @@ impl Volume {
                 version: options.version,
                 // Rounded up: the wait is never shorter than asked for.
                 wait_ms: u64::try_from(step.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
-                host_only: options.host_only,
+                host_only: options.host,
             };
             match self.session().call(Op::Open(open), &[]) {
-                Ok((Answer::Opened(opened), fds)) => return self.object(path, opened, fds),
+                Ok((Answer::Opened(opened), fds)) => match self.object(path, opened, fds) {
+                    Err(Error::DeviceNotVisible { .. }) if !options.in_place && !options.host => {
+                        return self.open(path, &OpenOptions { host: true, ..*options });
+                    }
+                    result => return result,
+                },
                 Ok(_) => return Err(self.confused("no object")),
                 Err(Error::Refused(fault)) if fault.code() == Code::DeadlineExceeded && left > step => {}
                 Err(Error::Refused(mut fault)) if fault.code() == Code::DeadlineExceeded => {
@@ -125,7 +138,7 @@ impl Volume {
         let hold = Arc::new(Hold::new(self.session().clone(), opened.hold));
         if opened.segments.is_empty() {
             let body = Body::Host(Bytes::from(opened.content));
-            return Ok(Object { path: name, entry, way: OpenWay::Inline, body });
+            return Object { path: name, entry, way: OpenWay::Inline, body }.recognised();
         }
         if fds.len() != opened.allocations.len() {
             return Err(self.confused("not one descriptor for each allocation"));
@@ -139,8 +152,23 @@ impl Volume {
             .collect::<Result<_>>()?;
         let parts = parts(opened.segments, &mapped, &hold).ok_or_else(|| self.confused("segments without memory"))?;
         let on_device = mapped.iter().any(|m| matches!(m, Mapped::Device(_)));
-        let way = if on_device { OpenWay::Imported } else { OpenWay::Mapped };
-        Ok(Object { path: name, entry, way, body: Body::Segments { parts, hold } })
+        let way = match (opened.replica, on_device) {
+            (true, _) => OpenWay::Copied,
+            (false, true) => OpenWay::Imported,
+            (false, false) => OpenWay::Mapped,
+        };
+        Object { path: name, entry, way, body: Body::Segments { parts, hold } }.recognised()
+    }
+}
+
+/// What a file is, by its first and last bytes.
+pub(crate) fn kind_of(first: &[u8], last: &[u8]) -> Kind {
+    if is_ipc_file(first, last) {
+        Kind::Arrow
+    } else if is_npy_file(first) {
+        Kind::Tensor
+    } else {
+        Kind::Bytes
     }
 }
 
@@ -183,6 +211,17 @@ impl Object {
     pub(crate) fn from_file(path: String, kind: Kind, bytes: Bytes) -> Self {
         let entry = Entry { kind: kind.into(), size: bytes.len() as u64, ..Entry::default() };
         Self { path, entry, way: OpenWay::File, body: Body::Host(bytes) }
+    }
+
+    /// What a program wrote as a file is a table or a tensor where its bytes are those of one.
+    fn recognised(mut self) -> Result<Self> {
+        const ENDS: u64 = 16;
+        if self.entry.written && self.kind() == Kind::Bytes {
+            let size = self.size();
+            let (first, last) = (self.read(0..size.min(ENDS))?, self.read(size.saturating_sub(ENDS)..size)?);
+            self.entry.kind = kind_of(&first, &last).into();
+        }
+        Ok(self)
     }
 
     pub fn entry(&self) -> &Entry {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
 
-use crate::publish::MountMode;
+use crate::publish::{Best, MountMode};
 use crate::target::Roots;
 
 /// CSI plugin of gpuvol: volumes whose files live in GPU memory.
@@ -30,9 +30,9 @@ pub struct Flags {
     /// Directory below which target paths may be; repeat it for several.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: Vec<PathBuf>,
-    /// How a volume appears at its target path.
-    #[arg(long, value_enum, default_value = "bind")]
-    mount: MountFlag,
+    /// The most that a volume is at its target path; by default a view where FUSE can be used, else bind.
+    #[arg(long, value_enum)]
+    mount: Option<MountFlag>,
     /// What to log: error, warn, info, debug, trace, or a filter by module. Requests and secrets are logged at no level.
     #[arg(long, env = "GPUVOL_LOG", default_value = "info", value_name = "FILTER")]
     log: String,
@@ -40,6 +40,8 @@ pub struct Flags {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum MountFlag {
+    /// A file system with the volume's files; needs /dev/fuse, and gpuvol-mounter on the node.
+    View,
     /// A read-only mount of a directory that holds the store's socket.
     Bind,
     /// The socket in the target directory itself, where mounting is not permitted.
@@ -59,8 +61,8 @@ pub struct Config {
     pub node_name: String,
     /// Below which target paths may be.
     pub roots: Roots,
-    /// How a volume appears at its target.
-    pub mount: MountMode,
+    /// The most that a volume is at its target; `None` for what can be had.
+    pub mount: Option<MountMode>,
     /// A filter for [`crate::logging::start`].
     pub log: String,
 }
@@ -117,10 +119,11 @@ impl Flags {
             state: self.state,
             node_name: self.node_name,
             roots: Roots::new(self.kubelet_dir).ok_or(ConfigError::KubeletDir)?,
-            mount: match self.mount {
+            mount: self.mount.map(|flag| match flag {
+                MountFlag::View => MountMode::View,
                 MountFlag::Bind => MountMode::Bind,
                 MountFlag::None => MountMode::None,
-            },
+            }),
             log: self.log,
         })
     }
@@ -135,6 +138,20 @@ fn socket(flag: &'static str, url: &str) -> Result<PathBuf, ConfigError> {
 }
 
 impl Config {
+    /// How volumes appear: as asked for, or as a view where that can be had, and else as a bind mount.
+    pub fn mount_mode(&self) -> MountMode {
+        if let Some(mode) = self.mount {
+            return mode;
+        }
+        let best = Best::here(Path::new("/"));
+        if best.mode == MountMode::View {
+            return MountMode::View;
+        }
+        tracing::warn!(why = best.why, "volumes are published without a view of their files");
+        // Where nothing can be mounted, a publish says so.
+        MountMode::Bind
+    }
+
     /// The store's administration socket.
     pub fn store_socket(&self) -> PathBuf {
         self.state.join(Path::new(crate::store_client::ADMIN_SOCKET))
@@ -156,7 +173,7 @@ mod tests {
         let config = check(&["--kubelet-dir", "/a", "--kubelet-dir", "/b", "--mount", "none"]).unwrap();
         assert_eq!(config.endpoint, Path::new("/e/csi.sock"));
         assert_eq!(config.store_socket(), Path::new("/s/store/admin.sock"));
-        assert_eq!(config.mount, MountMode::None);
+        assert_eq!(config.mount, Some(MountMode::None));
         assert_eq!(config.registration, None);
         let config = check(&["--registration", "unix:///r/reg.sock", "--kubelet-endpoint", "/k/csi.sock"]).unwrap();
         let want = Registration { socket: "/r/reg.sock".into(), endpoint: "/k/csi.sock".into() };

@@ -22,7 +22,7 @@ use crate::csi::{
     controller_server,
 };
 use crate::op_guard::{Operation, Operations};
-use crate::parameters::Parameters;
+use crate::parameters::{FILES, Files, Parameters};
 use crate::status::unknown_volume;
 use crate::store_client::StoreClient;
 use crate::topology::{NodeTopology, hash};
@@ -136,18 +136,24 @@ fn same_volume(
     Ok(volume)
 }
 
-/// A volume of the store as CSI sees it.
-fn to_csi(volume: &StoreVolume, here: &NodeTopology) -> Result<Volume, Status> {
+/// A volume of the store as CSI sees it. What its pods see, the store does not keep: it travels with the answer to who
+/// creates the volume.
+fn to_csi(volume: &StoreVolume, files: Option<Files>, here: &NodeTopology) -> Result<Volume, Status> {
     let spec = volume.spec.as_ref().ok_or_else(|| Status::internal("the store names a volume without its spec"))?;
     let parameters = Parameters {
         tier: spec.tier_or_host(),
         device: spec.device.as_slice().try_into().ok(),
         on_loss: spec.on_loss(),
+        files: files.unwrap_or(Files::View),
     };
+    let mut volume_context = parameters.context();
+    if files.is_none() {
+        volume_context.remove(FILES);
+    }
     Ok(Volume {
         capacity_bytes: i64::try_from(spec.capacity).unwrap_or(i64::MAX),
         volume_id: spec.id.clone(),
-        volume_context: parameters.context(),
+        volume_context,
         content_source: None,
         accessible_topology: vec![here.segments()],
     })
@@ -165,7 +171,7 @@ impl controller_server::Controller for Controller {
         let (store, here, name) = (Arc::clone(&self.store), self.here.clone(), request.name);
         let volume = blocking::run(move || {
             let _operation = operation;
-            to_csi(&create(&store, &id, &name, range, parameters)?, &here)
+            to_csi(&create(&store, &id, &name, range, parameters)?, Some(parameters.files), &here)
         })
         .await?;
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
@@ -211,7 +217,7 @@ impl controller_server::Controller for Controller {
         let id = VolumeId::new(request.volume_id).map_err(|e| unknown_volume(&e))?;
         let store = Arc::clone(&self.store);
         let volume = blocking::run(move || Ok(store.get_volume(&id)?)).await?;
-        let volume = to_csi(&volume, &self.here)?;
+        let context = |files| to_csi(&volume, Some(files), &self.here).map(|volume| volume.volume_context);
         let unsupported =
             |message: String| Ok(Response::new(ValidateVolumeCapabilitiesResponse { confirmed: None, message }));
         if let Err(e) = Access::parse_all(&request.volume_capabilities) {
@@ -220,7 +226,7 @@ impl controller_server::Controller for Controller {
         match Parameters::parse(&request.parameters) {
             // None were named: nothing to compare.
             Ok(_) if request.parameters.is_empty() => {}
-            Ok(asked) if asked.context() == volume.volume_context => {}
+            Ok(asked) if asked.context() == context(asked.files)? => {}
             Ok(_) => return unsupported("the volume has other parameters".into()),
             Err(e) => return unsupported(e.to_string()),
         }

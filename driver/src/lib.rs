@@ -26,3 +26,4 @@ pub mod store_client;
 pub mod target;
 pub mod topology;
 pub mod undo;
+pub mod view;

@@ -29,11 +29,23 @@ pub fn bind(directory: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<Own
 }
 
 fn bind_fresh(directory: BorrowedFd<'_>, name: &str, mode: Mode) -> io::Result<OwnedFd> {
-    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    rustix::net::bind(&listener, &address(directory, name)?)?;
+    let listener = bound(directory, name)?;
     rustix::fs::chmodat(directory, name, mode, AtFlags::empty())?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
+}
+
+/// Binds a listener at a name that is free, in a file system that gives sockets their mode itself.
+pub fn bind_once(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let listener = bound(directory, name)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+fn bound(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::net::bind(&socket, &address(directory, name)?)?;
+    Ok(socket)
 }
 
 /// Whether somebody listens behind the socket at `name`; a missing one answers `false` like one whose listener is gone.

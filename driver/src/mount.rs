@@ -1,21 +1,24 @@
-//! What is mounted at a target, mounting a directory there, and unmounting it.
+//! What is mounted at a target, mounting something there, and unmounting it.
 //!
-//! A mount is made detached: read-only is set while nobody can see it, and one call attaches it. So there is no moment
-//! at which a pod has a writable one, and a failure before that call leaves nothing.
+//! A mount is made detached: it is made what it should be while nobody can see it, and one call attaches it. So there is
+//! no moment at which a pod has another one, and a failure before that call leaves nothing.
 
-use std::ffi::{c_int, c_uint};
+pub mod abort;
+mod detached;
+pub mod fuse;
+
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 
 use crate::deadline::{Late, within};
 use crate::target::Target;
+pub use detached::Detached;
 
 /// What is at a target path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +28,9 @@ pub enum Found {
     Directory,
     /// A live mount whose root is this directory.
     Mounted(Root),
-    /// A mount whose file system is gone (`EIO`, `ENOTCONN`, `ESTALE`), hangs, or was deleted underneath.
+    /// A mount whose file system did not answer within the deadline: it hangs, or whoever serves it is being replaced.
+    Silent(Root),
+    /// A mount whose file system is gone (`EIO`, `ENOTCONN`, `ESTALE`), or was deleted underneath.
     Dead(String),
     /// Something that is not a directory.
     Other(FileType),
@@ -44,6 +49,11 @@ impl Root {
         let of = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         Ok(Self::from(&rustix::fs::statx(directory, "", of, StatxFlags::BASIC_STATS)?))
     }
+
+    /// The FUSE connection that it would be of: mounts without a block device have major number 0.
+    pub fn connection(&self) -> Option<u32> {
+        (self.device.0 == 0).then_some(self.device.1)
+    }
 }
 
 impl From<&Statx> for Root {
@@ -52,9 +62,8 @@ impl From<&Statx> for Root {
     }
 }
 
-/// Looks at a target. A file system that does not answer within `deadline` counts as dead.
-pub fn inspect(target: &Arc<Target>, deadline: Duration) -> io::Result<Found> {
-    // Never asks a file system's server, so it cannot hang.
+/// Looks at a target without asking a file system's server, so it cannot hang; a mount may be silent or dead.
+pub fn look(target: &Target) -> io::Result<Found> {
     let stat = match stat(target, AtFlags::STATX_DONT_SYNC) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(Found::Nothing),
@@ -74,12 +83,19 @@ pub fn inspect(target: &Arc<Target>, deadline: Duration) -> io::Result<Found> {
     if kind == FileType::Directory && stat.stx_nlink == 0 {
         return Ok(Found::Dead("its directory was deleted".into()));
     }
+    Ok(Found::Mounted(Root::from(&stat)))
+}
+
+/// Looks at a target, and asks the file system of a mount whether it is there.
+pub fn inspect(target: &Arc<Target>, deadline: Duration) -> io::Result<Found> {
+    let found = look(target)?;
+    let Found::Mounted(root) = found else { return Ok(found) };
     let again = Arc::clone(target);
-    match within(deadline, move || self::stat(&again, AtFlags::STATX_FORCE_SYNC)) {
-        Ok(Ok(_)) => Ok(Found::Mounted(Root::from(&stat))),
+    match within(deadline, move || stat(&again, AtFlags::STATX_FORCE_SYNC)) {
+        Ok(Ok(_)) => Ok(Found::Mounted(root)),
         Ok(Err(e)) if is_dead(e) => Ok(Found::Dead(io::Error::from(e).to_string())),
         Ok(Err(e)) => Err(e.into()),
-        Err(Late::Hangs(_)) => Ok(Found::Dead(format!("its file system did not answer within {deadline:?}"))),
+        Err(Late::Hangs(_)) => Ok(Found::Silent(root)),
         Err(late) => Err(io::Error::other(late)),
     }
 }
@@ -89,82 +105,46 @@ fn stat(target: &Target, sync: AtFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(target.parent(), target.name(), how, StatxFlags::BASIC_STATS)
 }
 
-/// What stat says of a mount whose file system is gone. It is still a mount, to be unmounted.
-fn is_dead(error: Errno) -> bool {
-    matches!(error, Errno::IO | Errno::NOTCONN | Errno::STALE | Errno::HOSTDOWN)
+/// What a call says of a mount whose file system is gone. It is still a mount, to be unmounted.
+pub fn is_dead(error: Errno) -> bool {
+    matches!(error, Errno::IO | Errno::NOTCONN | Errno::CONNABORTED | Errno::STALE | Errno::HOSTDOWN)
 }
 
-/// A mount that is nowhere yet; dropped, it is gone.
-#[derive(Debug)]
-pub struct Detached(OwnedFd);
-
-impl Detached {
-    /// A directory as a read-only mount of its own, without devices, programs or set-user-id bits.
-    pub fn read_only(directory: BorrowedFd<'_>) -> io::Result<Self> {
-        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let mount = rustix::mount::open_tree(directory, "", how)?;
-        let attributes = MountAttributes {
-            set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
-            clear: 0,
-            // A copy of a shared mount would be its peer: what is mounted there would appear in pods.
-            propagation: libc::MS_PRIVATE,
-            user_namespace: 0,
-        };
-        mount_setattr(mount.as_fd(), &attributes)?;
-        Ok(Self(mount))
-    }
-
-    /// Makes the mount appear at a directory, in one step.
-    pub fn attach(self, directory: BorrowedFd<'_>) -> io::Result<()> {
-        let how = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        Ok(rustix::mount::move_mount(&self.0, "", directory, "", how)?)
-    }
+/// What became of an unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmounted {
+    /// It is gone, or was not there.
+    Gone,
+    /// Somebody is inside.
+    Busy,
+    /// The call did not return in this time.
+    Hangs(Duration),
 }
 
-/// `struct mount_attr` of `linux/mount.h`, in the size of Linux 5.12.
-#[repr(C)]
-struct MountAttributes {
-    set: u64,
-    clear: u64,
-    propagation: u64,
-    user_namespace: u64,
-}
-
-/// rustix has no `mount_setattr`.
-fn mount_setattr(mount: BorrowedFd<'_>, attributes: &MountAttributes) -> io::Result<()> {
-    let fd: c_int = mount.as_raw_fd();
-    let flags = libc::AT_EMPTY_PATH.cast_unsigned() as c_uint;
-    let path = c"";
-    // SAFETY: the kernel reads the path up to its NUL and `size` bytes of `attributes`; both outlive the call, which
-    // keeps neither and writes nothing. `mount` is open for the length of the borrow.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            fd,
-            path.as_ptr(),
-            flags,
-            std::ptr::from_ref(attributes),
-            size_of::<MountAttributes>(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Unmounts the topmost mount at a target. One that is busy or hangs past the deadline is detached: nothing can be
-/// written through these mounts, so nothing is lost with the last user still inside.
-pub fn unmount(target: &Arc<Target>, deadline: Duration) -> io::Result<()> {
+/// Unmounts the topmost mount at a target, if nobody is inside.
+pub fn try_unmount(target: &Arc<Target>, deadline: Duration) -> io::Result<Unmounted> {
     match unmount_with(target, UnmountFlags::NOFOLLOW, deadline) {
-        Ok(Ok(())) => Ok(()),
-        // Not a mount point (any more).
-        Ok(Err(Errno::INVAL | Errno::NOENT)) => Ok(()),
-        Ok(Err(Errno::BUSY)) => detach(target, "it is busy", deadline),
+        // Or it is not a mount point (any more).
+        Ok(Ok(()) | Err(Errno::INVAL | Errno::NOENT)) => Ok(Unmounted::Gone),
+        Ok(Err(Errno::BUSY)) => Ok(Unmounted::Busy),
         Ok(Err(e)) => Err(e.into()),
-        Err(Late::Hangs(after)) => detach(target, &format!("unmounting hangs for {after:?}"), deadline),
+        Err(Late::Hangs(after)) => Ok(Unmounted::Hangs(after)),
         Err(late) => Err(io::Error::other(late)),
     }
 }
 
-fn detach(target: &Arc<Target>, why: &str, deadline: Duration) -> io::Result<()> {
+/// Unmounts the topmost mount at a target. One that is busy or hangs past the deadline is detached: whoever is inside
+/// keeps it until he leaves, and nobody else gets in.
+pub fn unmount(target: &Arc<Target>, deadline: Duration) -> io::Result<()> {
+    match try_unmount(target, deadline)? {
+        Unmounted::Gone => Ok(()),
+        Unmounted::Busy => detach(target, "it is busy", deadline),
+        Unmounted::Hangs(after) => detach(target, &format!("unmounting hangs for {after:?}"), deadline),
+    }
+}
+
+/// Takes the topmost mount off a target, whoever is inside.
+pub fn detach(target: &Arc<Target>, why: &str, deadline: Duration) -> io::Result<()> {
     tracing::warn!(target_path = %target.path(), why, "mount is detached instead of unmounted");
     match unmount_with(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, deadline) {
         Ok(Ok(()) | Err(Errno::INVAL | Errno::NOENT)) => Ok(()),

@@ -5,6 +5,7 @@ mod usage;
 use std::sync::Arc;
 
 use gpuvol_protocol::VolumeId;
+use gpuvol_protocol::admin::{Publish, Publishes, Volume};
 use tonic::{Request, Response, Status};
 
 use crate::blocking;
@@ -46,7 +47,7 @@ fn check_publish(request: NodePublishVolumeRequest) -> Result<publish::Request, 
     }
     let target = TargetPath::parse(&request.target_path)?;
     let access = Access::parse(request.volume_capability.as_ref())?;
-    Parameters::from_context(&request.volume_context)?;
+    let files = Parameters::from_context(&request.volume_context)?.files;
     let volume = VolumeId::new(request.volume_id).map_err(|e| unknown_volume(&e))?;
     let group = access.group.map_or_else(|| "none".to_owned(), |gid| gid.to_string());
     Ok(publish::Request {
@@ -54,17 +55,24 @@ fn check_publish(request: NodePublishVolumeRequest) -> Result<publish::Request, 
         target,
         read_only: request.readonly || access.read_only,
         shared: access.shared,
+        files,
         pod: pod(&request.volume_context),
-        arguments: format!("mode={}, group={group}, files=none", access.mode),
+        arguments: format!("mode={}, group={group}, files={}", access.mode, files.name()),
     })
 }
 
+/// A volume that is published at a path.
+struct Published {
+    id: VolumeId,
+    volume: Volume,
+    target: TargetPath,
+    publish: Publish,
+    /// The store serves it, and a mounter its mount.
+    served: bool,
+}
+
 /// The volume, if it is published at the path; before any judgement on the path's form.
-fn published(
-    store: &StoreClient,
-    volume_id: &str,
-    path: &str,
-) -> Result<(VolumeId, gpuvol_protocol::admin::Volume, TargetPath), Status> {
+fn published(store: &StoreClient, volume_id: &str, path: &str) -> Result<Published, Status> {
     let id = VolumeId::new(volume_id).map_err(|e| unknown_volume(&e))?;
     let volume = store.get_volume(&id)?;
     let nowhere = || {
@@ -72,12 +80,15 @@ fn published(
         Status::not_found(format!("volume {id} is not published at {path:?} on this node"))
     };
     let target = TargetPath::parse(path).map_err(|_| nowhere())?;
-    let here = |p: &gpuvol_protocol::admin::Publish| p.volume == volume_id && p.target == target.as_str();
-    if store.publishes()?.iter().any(here) { Ok((id, volume, target)) } else { Err(nowhere()) }
+    let Publishes { publishes, unserved } = store.publishes()?;
+    let publish =
+        publishes.into_iter().find(|p| p.volume == volume_id && p.target == target.as_str()).ok_or_else(nowhere)?;
+    let served = !unserved.contains(&publish.publish);
+    Ok(Published { id, volume, target, publish, served })
 }
 
 fn expand(store: &StoreClient, request: &NodeExpandVolumeRequest, range: SizeRange) -> Result<u64, Status> {
-    let (id, volume, _) = published(store, &request.volume_id, &request.volume_path)?;
+    let Published { id, volume, .. } = published(store, &request.volume_id, &request.volume_path)?;
     let now = volume.spec.map_or(0, |spec| spec.capacity);
     if now > range.limit() {
         return Err(Status::out_of_range(format!(
@@ -151,8 +162,8 @@ impl node_server::Node for Node {
         }
         let (store, publisher) = (Arc::clone(&self.store), Arc::clone(&self.publisher));
         let response = blocking::run(move || {
-            let (_, volume, target) = published(&store, &request.volume_id, &request.volume_path)?;
-            Ok(usage::stats(&volume, publisher.fault(&target)))
+            let found = published(&store, &request.volume_id, &request.volume_path)?;
+            Ok(usage::stats(&found.volume, publisher.fault(&found.publish, &found.target, found.served)))
         })
         .await?;
         Ok(Response::new(response))

@@ -12,7 +12,7 @@ pub const TIER: &str = "gpuvol.dev/tier";
 pub const DEVICE: &str = "gpuvol.dev/device";
 /// What a publish does after the content was lost: `fail` (default) or `empty`.
 pub const ON_LOSS: &str = "gpuvol.dev/on-loss";
-/// What a pod sees at the mount path: `none` (default: the socket only) or `view`.
+/// What a pod sees at the mount path: `view` (default: the volume's files) or `none` (the socket only).
 pub const FILES: &str = "gpuvol.dev/files";
 
 const ALLOWED: [&str; 4] = [TIER, DEVICE, ON_LOSS, FILES];
@@ -23,6 +23,25 @@ const SIDECARS: &str = "csi.storage.k8s.io/";
 const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
 
+/// What pods see of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// Its files, where the node can mount them.
+    View,
+    /// Only the store's socket.
+    None,
+}
+
+impl Files {
+    /// As the parameter has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Files::View => "view",
+            Files::None => "none",
+        }
+    }
+}
+
 /// What a StorageClass says about its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
@@ -32,6 +51,8 @@ pub struct Parameters {
     pub device: Option<DeviceUuid>,
     /// What a publish does after the content was lost.
     pub on_loss: OnLoss,
+    /// What pods see.
+    pub files: Files,
 }
 
 /// A parameter that cannot be.
@@ -43,8 +64,6 @@ pub enum ParameterError {
     Value { key: &'static str, value: String, allowed: &'static str },
     #[error("parameter {DEVICE} is {device}, which needs {TIER}: gpu")]
     DeviceOnHost { device: DeviceUuid },
-    #[error("parameter {FILES} is \"view\": this version has no file view yet; use \"none\" and the client library")]
-    NoView,
 }
 
 impl Parameters {
@@ -86,11 +105,12 @@ impl Parameters {
             "empty" => OnLoss::Empty,
             other => return refuse(ON_LOSS, other, "fail, empty"),
         };
-        match get(FILES) {
-            "" | "none" => Ok(Self { tier, device, on_loss }),
-            "view" => Err(ParameterError::NoView),
-            other => refuse(FILES, other, "none"),
-        }
+        let files = match get(FILES) {
+            "" | "view" => Files::View,
+            "none" => Files::None,
+            other => return refuse(FILES, other, "view, none"),
+        };
+        Ok(Self { tier, device, on_loss, files })
     }
 
     /// What travels with the volume, every value spelled out.
@@ -104,7 +124,7 @@ impl Parameters {
             (TIER.to_owned(), self.tier.name().to_owned()),
             (DEVICE.to_owned(), device),
             (ON_LOSS.to_owned(), on_loss.to_owned()),
-            (FILES.to_owned(), "none".to_owned()),
+            (FILES.to_owned(), self.files.name().to_owned()),
         ])
     }
 
@@ -136,12 +156,12 @@ mod tests {
     #[test]
     fn defaults_are_spelled_out_in_the_context() {
         let parameters = parse(&[]).unwrap();
-        assert_eq!(parameters, Parameters { tier: Tier::Gpu, device: None, on_loss: OnLoss::Fail });
+        assert_eq!(parameters, Parameters { tier: Tier::Gpu, device: None, on_loss: OnLoss::Fail, files: Files::View });
         let context = parameters.context();
         assert_eq!(context[TIER], "gpu");
         assert_eq!(context[DEVICE], "auto");
         assert_eq!(context[ON_LOSS], "fail");
-        assert_eq!(context[FILES], "none");
+        assert_eq!(context[FILES], "view");
     }
 
     #[test]

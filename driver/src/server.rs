@@ -44,7 +44,9 @@ impl Plugin {
     /// The services of a node; the store need not run yet.
     pub fn new(config: &Config) -> Self {
         let store = Arc::new(StoreClient::new(config.store_socket(), Deadlines::default()));
-        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), config.mount);
+        let mode = config.mount_mode();
+        tracing::info!(%mode, "volumes appear in this form, or in a lesser one that they ask for");
+        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), mode);
         Self::with(config, store, publisher)
     }
 

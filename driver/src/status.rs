@@ -97,6 +97,7 @@ impl From<PublishError> for Status {
             | PublishError::Occupied { .. }
             | PublishError::NotEmpty { .. }
             | PublishError::Unreachable(_) => tonic::Code::FailedPrecondition,
+            PublishError::Unserved { .. } => tonic::Code::Unavailable,
             PublishError::System { source, .. } if source.kind() == std::io::ErrorKind::TimedOut => {
                 tonic::Code::DeadlineExceeded
             }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use gpuvol_protocol::admin::{
     AdminAnswer, AdminOp, AdminReply, AdminRequest, Capacity, DeleteVolume, ExpandVolume, GetCapacity, GetVolume,
-    ListPublishes, ListVolumes, Node, NodeStatus, Publish, Unpublish, Volume, VolumeSpec, Volumes,
+    ListPublishes, ListVolumes, Node, NodeStatus, Publish, Publishes, Unpublish, Volume, VolumeSpec, Volumes,
 };
 use gpuvol_protocol::message::Tier;
 use gpuvol_protocol::{Channel, Code, Fault, FrameError, Limits, VolumeId};
@@ -143,21 +143,28 @@ impl StoreClient {
         }
     }
 
-    /// Serves a volume on a listening socket. A repeated publish replaces the listener.
-    pub fn publish(&self, publish: Publish, listener: BorrowedFd<'_>) -> Result<(), StoreError> {
-        self.done("Publish", AdminOp::Publish(publish), &[listener])
+    /// Serves a volume: with a mount, on its FUSE descriptor; without, on a listening socket, which a repeated publish
+    /// replaces.
+    pub fn publish(&self, publish: Publish, descriptor: BorrowedFd<'_>) -> Result<(), StoreError> {
+        self.done("Publish", AdminOp::Publish(publish), &[descriptor])
     }
 
     /// Ends a publish by its id; an unknown one is fine.
     pub fn unpublish(&self, publish: &str) -> Result<(), StoreError> {
-        self.done("Unpublish", AdminOp::Unpublish(Unpublish { publish: publish.to_owned() }), &[])
+        self.done("Unpublish", AdminOp::Unpublish(Unpublish { publish: publish.to_owned(), listener_only: false }), &[])
+    }
+
+    /// Closes what keeps a publish's mount busy: its listener and the connections that came through it.
+    pub fn close_listener(&self, publish: &str) -> Result<(), StoreError> {
+        let op = Unpublish { publish: publish.to_owned(), listener_only: true };
+        self.done("Unpublish", AdminOp::Unpublish(op), &[])
     }
 
     /// Every publish on the node.
-    pub fn publishes(&self) -> Result<Vec<Publish>, StoreError> {
+    pub fn publishes(&self) -> Result<Publishes, StoreError> {
         let call = "ListPublishes";
         match self.call(call, AdminOp::ListPublishes(ListPublishes { volume: String::new() }), &[])? {
-            AdminAnswer::Publishes(publishes) => Ok(publishes.publishes),
+            AdminAnswer::Publishes(publishes) => Ok(publishes),
             _ => Err(self.unexpected(call)),
         }
     }

@@ -26,7 +26,7 @@ fn connects(target: &Path) -> bool {
 #[test]
 fn publish_makes_a_read_only_directory_with_a_socket_for_anyone() {
     mounting("publish_makes_a_read_only_directory_with_a_socket_for_anyone", async {
-        let mut rig = Rig::new().await;
+        let mut rig = Rig::with(&["--mount", "bind"], Hook::default()).await;
         let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
         assert!(target.as_os_str().len() > 108);
         rig.publish(&volume, &target).await.unwrap();
@@ -131,7 +131,7 @@ fn a_new_plugin_goes_on_where_the_old_one_ended() {
 #[test]
 fn a_lost_listener_is_replaced_under_the_living_mount() {
     mounting("a_lost_listener_is_replaced_under_the_living_mount", async {
-        let mut rig = Rig::new().await;
+        let mut rig = Rig::with(&["--mount", "bind"], Hook::default()).await;
         let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
         rig.publish(&volume, &target).await.unwrap();
         let before = mounts_at(&target);
@@ -214,7 +214,7 @@ fn a_store_that_hangs_in_unpublish_does_not_hold_the_volume() {
 #[test]
 fn a_mount_whose_directory_was_deleted_is_replaced() {
     mounting("a_mount_whose_directory_was_deleted_is_replaced", async {
-        let mut rig = Rig::new().await;
+        let mut rig = Rig::with(&["--mount", "bind"], Hook::default()).await;
         let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
         rig.publish(&volume, &target).await.unwrap();
         std::fs::remove_dir_all(rig.dir.path().join("state/publish")).unwrap();

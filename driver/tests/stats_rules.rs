@@ -7,6 +7,7 @@ use std::path::Path;
 
 use gpuvol_csi::csi::volume_usage::Unit;
 use gpuvol_csi::csi::{CapacityRange, NodeExpandVolumeRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest};
+use gpuvol_csi::publish::steps::Hook;
 use support::namespace::mounting;
 use support::{GIB, Rig, refused};
 use tonic::Code;
@@ -31,7 +32,7 @@ fn expand(volume: &str, path: &Path, required_bytes: i64, limit_bytes: i64) -> N
 #[test]
 fn stats_have_usage_and_condition() {
     mounting("stats_have_usage_and_condition", async {
-        let mut rig = Rig::new().await;
+        let mut rig = Rig::with(&["--mount", "bind"], Hook::default()).await;
         let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
         rig.publish(&volume, &target).await.unwrap();
         let node = &mut rig.plugin.node;

@@ -6,11 +6,14 @@
 
 pub mod budget;
 pub mod catalogue;
+pub mod copier;
+pub mod hosting;
 pub mod inventory;
 pub mod keeper;
 pub mod keeper_link;
 pub mod node;
 pub mod process;
 pub mod provision;
+pub mod replica;
 pub mod serve;
 pub mod watch;

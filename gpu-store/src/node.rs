@@ -17,6 +17,8 @@ use crate::catalogue::lease::LeaseId;
 use crate::catalogue::log::Log;
 use crate::catalogue::record::{Fact, VolumeCreated};
 use crate::catalogue::state::{Catalogue, Garbage};
+use crate::copier::Copier;
+use crate::hosting::Hosting;
 use crate::inventory::Inventory;
 use crate::keeper_link::KeeperLink;
 use crate::provision::{Provisioned, Provisions, boot_id};
@@ -32,6 +34,9 @@ pub const MAX_CONNECTIONS_OF_PUBLISH: usize = 512;
 /// each publish, and some room. The keeper needs fewer.
 const OTHER_DESCRIPTORS: usize = MAX_LEASES + 2 * MAX_CONNECTIONS + 1_000;
 
+/// A mounter asks more often than this, or it is gone.
+const MOUNTER_SILENCE: Duration = Duration::from_secs(8);
+
 /// How long memory stays after its last use, so that what ends together is freed together, and after the request that
 /// ended it was answered. Its quota is free at once.
 const REAP_DELAY: Duration = Duration::from_millis(10);
@@ -43,6 +48,10 @@ pub struct Config {
     pub budgets: Budgets,
     /// How long to wait for the keeper at start.
     pub keeper_patience: Duration,
+    /// Bytes of host memory for copies of objects in GPU memory.
+    pub replica_budget: u64,
+    /// The copier's program.
+    pub copier: PathBuf,
     /// How many descriptors this process may have.
     pub descriptors: usize,
     /// A memfd may stand for device memory: for the fake CUDA driver of the tests.
@@ -54,6 +63,7 @@ pub struct Node {
     pub config: Config,
     pub inventory: Inventory,
     pub keeper: KeeperLink,
+    pub hosting: Arc<Hosting>,
     pub provisions: Provisions,
     pub started: Instant,
     catalogue: Mutex<Catalogue>,
@@ -63,12 +73,22 @@ pub struct Node {
     garbage: Sender<Garbage>,
     connections: Mutex<HashMap<u64, Connection>>,
     next_connection: AtomicU64,
+    mounts: Mutex<BTreeMap<String, MountFds>>,
+    /// Which mounts a mounter said that it serves, and when.
+    served: Mutex<Option<(Instant, Vec<String>)>>,
 }
 
 #[derive(Debug)]
 struct Connection {
     publish: String,
     stream: UnixStream,
+}
+
+/// What a mount lives on.
+#[derive(Debug, Clone)]
+pub struct MountFds {
+    pub fuse: Arc<OwnedFd>,
+    pub journal: Arc<OwnedFd>,
 }
 
 /// A connection's place in the table; leaves it when dropped.
@@ -106,10 +126,12 @@ impl Node {
         let taken = TakenBack::sort(held);
         let (log, stale_logs) = pick_log(taken.logs, &keeper)?;
         let (catalogue, mut leftovers) = Catalogue::replay(log, taken.memory)?;
-        leftovers.keys.extend(stale_logs);
+        leftovers.keys.extend(stale_logs.into_iter().chain(taken.stale));
         let (garbage, queue) = channel();
         let watch = Watch::new().map_err(io("epoll"))?;
+        let copier = Copier::new(config.copier.clone(), crate::copier::PATIENCE);
         let node = Arc::new(Self {
+            hosting: Hosting::new(config.replica_budget, config.descriptors / 16, copier),
             inventory: Inventory::load(),
             keeper,
             provisions,
@@ -120,10 +142,13 @@ impl Node {
             garbage,
             connections: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            mounts: Mutex::default(),
+            served: Mutex::default(),
             config,
         });
         node.reconcile_volumes()?;
         node.watch_again(taken.leases, taken.listeners, &mut leftovers);
+        node.mount_again(taken.mounts, &mut leftovers);
         node.reap(leftovers);
         node.spawn_workers(queue).map_err(|error| StartError::Io { what: "threads".into(), error })?;
         Ok(node)
@@ -163,6 +188,13 @@ impl Node {
     pub fn reap(&self, garbage: Garbage) {
         for lease in &garbage.leases {
             self.watch.remove(&Watched::Lease(*lease));
+            self.hosting.end_lease(*lease);
+        }
+        for (lease, hold) in &garbage.holds {
+            self.hosting.end_hold(*lease, *hold);
+        }
+        for version in &garbage.versions {
+            self.hosting.forget(*version);
         }
         if !garbage.is_empty() {
             // The receiver lives as long as the process.
@@ -189,6 +221,32 @@ impl Node {
                 let _ = connection.stream.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// Waits until nobody has a connection through a publish any more: each holds its mount. They were sent away before.
+    pub fn wait_for_no_connection(&self, publish: &str, patience: Duration) {
+        let start = Instant::now();
+        let any = || {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.values().any(|connection| connection.publish == publish)
+        };
+        while any() && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A mounter serves these mounts now.
+    pub fn note_served(&self, mounts: Vec<String>) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), mounts));
+    }
+
+    /// Is there a listener for this publish, and a mounter for its mount if it has one?
+    pub fn is_served(&self, publish: &str, mounted: bool) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_mounter = served.as_ref().is_some_and(|(when, mounts)| {
+            when.elapsed() < MOUNTER_SILENCE && mounts.iter().any(|served| served == publish)
+        });
+        (by_mounter || !mounted) && self.watch.has(&Watched::Listener(publish.to_owned()))
     }
 
     pub fn connection_count(&self) -> usize {
@@ -254,7 +312,8 @@ impl Node {
             self.provisions.write(&file).map_err(io)?;
             let root = catalogue.new_id();
             let spec = Some(file.spec());
-            let created = VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new() };
+            let created =
+                VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new(), root_meta: None };
             self.reap(catalogue.commit(Fact::VolumeCreated(created))?);
         }
         Ok(())
@@ -269,7 +328,7 @@ impl Node {
     ) {
         let mut catalogue = self.catalogue();
         let without_pipe: Vec<LeaseId> =
-            catalogue.leases.keys().filter(|id| !leases.contains_key(id)).copied().collect();
+            catalogue.leases.iter().filter(|(id, l)| !l.mount && !leases.contains_key(id)).map(|(id, _)| *id).collect();
         for id in without_pipe {
             if let Ok(garbage) = catalogue.commit(Fact::LeaseEnded(id.0.to_vec())) {
                 leftovers.merge(garbage);
@@ -289,6 +348,25 @@ impl Node {
         }
     }
 
+    /// Mounts that outlived the last store, and drafts that it was about to freeze.
+    fn mount_again(&self, mounts: BTreeMap<String, MountFds>, leftovers: &mut Garbage) {
+        let catalogue = self.catalogue();
+        for (publish, fds) in mounts {
+            if catalogue.mounts.contains_key(&publish) {
+                self.mounts().insert(publish, fds);
+            } else {
+                leftovers.keys.extend([fuse_key(&publish), journal_key(&publish)]);
+            }
+        }
+        drop(catalogue);
+        crate::serve::view::freeze_what_nobody_writes(self, true);
+    }
+
+    /// The mounts of this node by their publishes. Not to be held while the catalogue is asked for.
+    pub fn mounts(&self) -> MutexGuard<'_, BTreeMap<String, MountFds>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn spawn_workers(self: &Arc<Self>, queue: Receiver<Garbage>) -> std::io::Result<()> {
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(body).map(|_| ())
@@ -305,6 +383,7 @@ impl Node {
                     std::thread::sleep(Duration::from_millis(200));
                     node.keeper.check();
                     node.compact_if_wanted();
+                    crate::serve::view::freeze_what_nobody_writes(&node, false);
                 }
             }),
         )
@@ -409,11 +488,15 @@ struct TakenBack {
     memory: HashMap<u64, Arc<OwnedFd>>,
     leases: HashMap<LeaseId, Arc<OwnedFd>>,
     listeners: HashMap<String, Arc<OwnedFd>>,
+    mounts: BTreeMap<String, MountFds>,
+    /// What nobody uses after a store has ended.
+    stale: Vec<String>,
 }
 
 impl TakenBack {
     fn sort(held: BTreeMap<String, Arc<OwnedFd>>) -> Self {
         let mut taken = Self::default();
+        let (mut fuse, mut journals) = (BTreeMap::new(), BTreeMap::new());
         for (key, fd) in held {
             if key.starts_with("log/") {
                 taken.logs.push((key, fd));
@@ -423,10 +506,23 @@ impl TakenBack {
                 taken.leases.insert(lease, fd);
             } else if let Some(publish) = key.strip_prefix("listener/") {
                 taken.listeners.insert(publish.to_owned(), fd);
+            } else if let Some(publish) = key.strip_prefix("fuse/") {
+                fuse.insert(publish.to_owned(), fd);
+            } else if let Some(publish) = key.strip_prefix("journal/") {
+                journals.insert(publish.to_owned(), fd);
+            } else if key.starts_with("replica/") {
+                taken.stale.push(key);
             } else {
                 tracing::warn!(key, "the keeper holds something that is not the store's");
             }
         }
+        for (publish, fuse) in fuse {
+            match journals.remove(&publish) {
+                Some(journal) => drop(taken.mounts.insert(publish, MountFds { fuse, journal })),
+                None => taken.stale.push(fuse_key(&publish)),
+            }
+        }
+        taken.stale.extend(journals.keys().map(|publish| journal_key(publish)));
         taken
     }
 }
@@ -434,6 +530,16 @@ impl TakenBack {
 /// The keeper's name for a publish's listener.
 pub fn listener_key(publish: &str) -> String {
     format!("listener/{publish}")
+}
+
+/// The keeper's name for a mount's `/dev/fuse`.
+pub fn fuse_key(publish: &str) -> String {
+    format!("fuse/{publish}")
+}
+
+/// The keeper's name for a mount's journal.
+pub fn journal_key(publish: &str) -> String {
+    format!("journal/{publish}")
 }
 
 /// The log that counts, or a new one; and the keys of the others.
@@ -467,6 +573,12 @@ fn hold_log(keeper: &KeeperLink, log: &Log) -> Result<(), Fault> {
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds since the epoch.
+pub fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// A failure of the machine below us.

@@ -54,6 +54,10 @@ impl Watch {
         Ok(())
     }
 
+    pub fn has(&self, what: &Watched) -> bool {
+        self.lock().tokens.contains_key(what)
+    }
+
     pub fn remove(&self, what: &Watched) {
         let mut table = self.lock();
         if let Some((_, fd)) = table.tokens.remove(what).and_then(|token| table.by_token.remove(&token)) {

@@ -13,8 +13,10 @@ mod context;
 mod copy;
 mod device;
 pub mod driver;
+mod fill;
 mod lanes;
 mod pinned;
+mod stage;
 pub mod sys;
 pub mod vmm;
 
@@ -22,5 +24,7 @@ pub use adopt::{ADOPT_LIMIT, Adopted, AdoptedPiece, Adoption, NotAdoptable};
 pub use copy::DeviceCopy;
 pub use device::{DeviceInfo, device_of_pointer, visible_devices};
 pub use driver::use_library;
+pub use fill::{FillError, Piece};
 pub use pinned::{HostSide, PinnedHost, PinnedMapping};
+pub use stage::Staging;
 pub use vmm::{CudaAllocation, CudaMapping, CudaMemory, DeviceMemory};

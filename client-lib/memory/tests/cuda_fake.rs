@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gpuvol_memory::conformance::fake;
 use gpuvol_memory::conformance::process::{alone, alone_with};
 use gpuvol_memory::cuda::sys::Symbols;
-use gpuvol_memory::cuda::{Adoption, DeviceCopy, NotAdoptable, use_library, visible_devices};
-use gpuvol_memory::{Access, Allocation, CudaMemory, DeviceUuid, Mapping, Memory, MemoryError};
+use gpuvol_memory::cuda::{Adoption, DeviceCopy, NotAdoptable, Piece, Staging, use_library, visible_devices};
+use gpuvol_memory::{Access, Allocation, CudaMemory, DeviceUuid, HostMemory, Mapping, Memory, MemoryError};
 
 mod cuda;
 
@@ -26,6 +26,11 @@ fn device_copies() {
 #[test]
 fn large_host_copies() {
     cuda::large_host_copies(&open().unwrap());
+}
+
+#[test]
+fn fills() {
+    cuda::fills(&open().unwrap());
 }
 
 #[test]
@@ -237,6 +242,45 @@ fn a_failing_lane_fails_the_copy_once() {
         let message = mapping.copy_in(0, &data).unwrap_err().to_string();
         assert!(message.contains("67108864 bytes"), "{message}");
         mapping.copy_in(0, &data).unwrap();
+    });
+}
+
+#[test]
+fn a_failing_thread_fails_the_fill_and_leaves_nothing() {
+    let test = "a_failing_thread_fails_the_fill_and_leaves_nothing";
+    alone_with(test, &[("GPUVOL_FAKE_CUDA_FAULTS", "memcpy:invalid@3,register:oom@4")], || {
+        let memory = open().unwrap();
+        let mapping = memory.create(20 << 20).unwrap().map(Access::ReadOnly).unwrap();
+        let staging = Staging::new(&memory);
+        let target = HostMemory.create_bare(20 << 20).unwrap();
+        let mut host = target.map(Access::ReadWrite).unwrap();
+        let pieces = [Piece::Bytes(&[]), Piece::Device { mapping: &mapping, offset: 0, len: 20 << 20 }];
+        let error = staging.fill(&mut host, &pieces).unwrap_err();
+        assert_eq!((error.piece, error.error.is_sticky()), (Some(1), false));
+        assert!(error.to_string().contains("cuMemcpyDtoHAsync_v2 failed for 2097152 bytes on GPU-"), "{error}");
+        staging.fill(&mut host, &pieces).unwrap();
+        drop((staging, mapping, memory));
+        assert_eq!(live(), [0; 6]);
+    });
+}
+
+#[test]
+fn one_fill_takes_from_two_devices() {
+    let two = "GPU-fa4e0000-0000-4000-8000-000000000001,GPU-fa4e0000-0000-4000-8000-000000000002";
+    alone_with("one_fill_takes_from_two_devices", &[("GPUVOL_FAKE_CUDA_DEVICES", two)], || {
+        fake::use_driver();
+        let memories = [CudaMemory::open_ordinal(0).unwrap(), CudaMemory::open_ordinal(1).unwrap()];
+        let mappings = memories.each_ref().map(|memory| {
+            let mut mapping = memory.create(10).unwrap().map(Access::ReadWrite).unwrap();
+            mapping.copy_in(0, &memory.uuid()[6..]).unwrap();
+            mapping
+        });
+        let target = HostMemory.create_bare(20).unwrap();
+        let pieces = mappings.each_ref().map(|mapping| Piece::Device { mapping, offset: 0, len: 10 });
+        Staging::new(&memories[0]).fill(&mut target.map(Access::ReadWrite).unwrap(), &pieces).unwrap();
+        let mut seen = [0; 20];
+        target.read_at(0, &mut seen).unwrap();
+        assert_eq!(seen[..], [&memories[0].uuid()[6..], &memories[1].uuid()[6..]].concat());
     });
 }
 

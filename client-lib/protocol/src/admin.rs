@@ -147,11 +147,18 @@ pub struct Mount {
     pub agreed: Option<crate::view::Agreed>,
 }
 
-/// Ends a publish: its listener, its connections and its leases. Unknown publishes are fine.
+/// Ends a publish: its listener, its connections and its leases, and the session of its mount with every handle that is
+/// open through it, each as if it had been released: the kernel sends no `release` for what an unmount cuts off. When this
+/// is answered, neither store nor keeper has a descriptor of it any more. Unknown publishes are fine.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Unpublish {
     #[prost(string, tag = "1")]
     pub publish: String,
+    /// Only what keeps the mount busy is closed, for the unmount that comes next: the listener, in the keeper too, and
+    /// every connection that came through it, for each holds the mount as its listener does. Nobody connects any more;
+    /// the publish, its mount's session and its leases stay. A publish without `mount` brings a listener again.
+    #[prost(bool, tag = "2")]
+    pub listener_only: bool,
 }
 
 /// Publishes of one volume, or of all where `volume` is empty.
@@ -228,6 +235,10 @@ pub struct Capacity {
 pub struct Publishes {
     #[prost(message, repeated, tag = "1")]
     pub publishes: Vec<Publish>,
+    /// Ids of those that nobody serves at the moment: without a listener, or with a mount that no connected mounter has
+    /// taken over. The plugin asks here, because it must not touch a mount to find out.
+    #[prost(string, repeated, tag = "2")]
+    pub unserved: Vec<String>,
 }
 
 /// The node as the store sees it.

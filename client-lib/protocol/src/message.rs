@@ -274,7 +274,7 @@ pub struct Open {
     /// How long the store waits for the path to be sealed; it may answer `DeadlineExceeded` earlier than asked.
     #[prost(uint64, tag = "3")]
     pub wait_ms: u64,
-    /// Only a replica in host memory will do.
+    /// Only host memory will do: what is in GPU memory is copied to the host.
     #[prost(bool, tag = "4")]
     pub host_only: bool,
 }
@@ -393,6 +393,9 @@ pub struct Opened {
     pub allocations: Vec<Allocation>,
     #[prost(message, repeated, tag = "5")]
     pub segments: Vec<Segment>,
+    /// The memory is a replica: the object itself is in GPU memory.
+    #[prost(bool, tag = "6")]
+    pub replica: bool,
 }
 
 /// One name in a directory.
@@ -423,6 +426,12 @@ pub struct Entry {
     pub producer: String,
     #[prost(message, repeated, tag = "10")]
     pub attributes: Vec<Attribute>,
+    /// A symbolic link's target; empty for everything else.
+    #[prost(bytes = "vec", tag = "11")]
+    pub link: Vec<u8>,
+    /// It was written as a file: what its bytes are is its reader's to find out.
+    #[prost(bool, tag = "12")]
+    pub written: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -46,7 +46,6 @@ async fn run(config: &Config) -> Result<(), Failure> {
         endpoint = %endpoint.path().display(),
         store = %config.store_socket().display(),
         node = config.node_name,
-        mount = ?config.mount,
         version = env!("CARGO_PKG_VERSION"),
         "serving"
     );

@@ -73,8 +73,8 @@ Examples:
   gpuvol dev up --mount ./data --capacity 8GiB --device gpu
   gpuvol dev down --mount ./data
 
-Keeper, store and plugin run until `down`, each started again when it ends. Without root the volume is a socket in DIR
-itself, which the client library and `gpuvol` use like any other.")]
+Keeper, store, mounter and plugin run until `down`, each started again when it ends. The volume is a file system where
+FUSE can be mounted; elsewhere it is a socket in DIR, which the client library and `gpuvol` use like any other.")]
 struct Up {
     /// Where the volume appears: a directory that is empty or not there yet; without it, one below the state directory
     #[arg(long, value_name = "DIR")]
@@ -100,7 +100,7 @@ struct Up {
 
 #[derive(Debug, Args)]
 struct ProgramFlags {
-    /// Directory with gpuvol-keeper, gpuvol-store and gpuvol-csi; by default beside this program, or in PATH
+    /// Directory with gpuvol-keeper, gpuvol-store, gpuvol-mounter and gpuvol-csi; by default beside this program, or in PATH
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
     /// A flag for gpuvol-store

@@ -50,7 +50,7 @@ impl Page {
         let entries = page
             .volumes
             .iter()
-            .map(|volume| Ok(Entry { volume: Some(to_csi(volume, here)?), status: None }))
+            .map(|volume| Ok(Entry { volume: Some(to_csi(volume, None, here)?), status: None }))
             .collect::<Result<Vec<_>, Status>>()?;
         let last = entries.last().and_then(|entry| entry.volume.as_ref());
         let next_token = last.filter(|_| page.more).map(|v| format!("{TOKEN}{}", v.volume_id)).unwrap_or_default();

@@ -11,10 +11,10 @@ use gpuvol_protocol::types::SOCKET_NAME;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Result};
-use crate::mount::{self, Found};
+use crate::mount::{self, Found, fuse};
 use crate::target::{Roots, Target, TargetPath};
 
-/// How long a look at a mount may take.
+/// How long an unmount may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was there before.
@@ -40,6 +40,9 @@ pub fn prepare(mount: &Path) -> Result<Before> {
     if mount.to_str().is_none() {
         return Err(Error::NotText(mount.to_owned()));
     }
+    if let Ok(Found::Mounted(_) | Found::Silent(_) | Found::Dead(_)) = look(mount) {
+        return refuse("a mount point already");
+    }
     let existed = match fs::symlink_metadata(mount) {
         Ok(found) if found.is_dir() => {
             Some(Attributes { mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid() })
@@ -49,9 +52,6 @@ pub fn prepare(mount: &Path) -> Result<Before> {
         Err(e) => return Err(Error::file("look at", mount)(e)),
     };
     if existed.is_some() {
-        if let Ok(Found::Mounted(_) | Found::Dead(_)) = look(mount) {
-            return refuse("a mount point already");
-        }
         let mut entries = fs::read_dir(mount).map_err(Error::file("list", mount))?;
         if let Some(entry) = entries.next() {
             let first = entry.map(|e| e.file_name().to_string_lossy().into_owned()).unwrap_or_default();
@@ -70,9 +70,9 @@ pub fn target(mount: &Path) -> Option<Arc<Target>> {
     roots.open(&TargetPath::parse(mount.to_str()?).ok()?).ok().map(Arc::new)
 }
 
-/// What is at the mount now.
+/// What is at the mount now; no file system's server is asked, for it may hang.
 pub fn look(mount: &Path) -> io::Result<Found> {
-    target(mount).map_or(Ok(Found::Nothing), |target| mount::inspect(&target, PATIENCE))
+    target(mount).map_or(Ok(Found::Nothing), |target| mount::look(&target))
 }
 
 /// Takes away what a publish left at the mount, whether or not a plugin was there to do it, and puts back what was there.
@@ -103,11 +103,11 @@ pub fn restore(mount: &Path, before: &Before) -> Vec<String> {
 fn detach(mount: &Path, target: &Arc<Target>, left: &mut Vec<String>) {
     // Bounded: others may mount there meanwhile.
     for _ in 0..8 {
-        match mount::inspect(target, PATIENCE) {
+        match mount::look(target) {
             Ok(Found::Mounted(_)) if !is_ours(target) => {
                 return left.push(format!("{}: something else is mounted there by now", mount.display()));
             }
-            Ok(Found::Mounted(_) | Found::Dead(_)) => {
+            Ok(Found::Mounted(_) | Found::Silent(_) | Found::Dead(_)) => {
                 if let Err(error) = mount::unmount(target, PATIENCE) {
                     return left.push(format!("the mount at {}: {error}", mount.display()));
                 }
@@ -119,7 +119,8 @@ fn detach(mount: &Path, target: &Arc<Target>, left: &mut Vec<String>) {
     left.push(format!("several mounts at {}", mount.display()));
 }
 
-/// The topmost mount there is of this publish's directory: its root in the file system is named after the publish.
+/// The topmost mount there is a view, or of this publish's directory: its root in the file system is named after the
+/// publish.
 fn is_ours(target: &Target) -> bool {
     let publish = format!("/publish/{}", target.path().publish_id());
     let path = target.path().as_str();
@@ -127,7 +128,7 @@ fn is_ours(target: &Target) -> bool {
         .iter()
         .rev()
         .find(|m| m.at == path)
-        .is_some_and(|m| m.root.trim_end_matches("//deleted").ends_with(&publish))
+        .is_some_and(|m| m.kind == fuse::KIND || m.root.trim_end_matches("//deleted").ends_with(&publish))
 }
 
 /// A line of this process's mount table.
@@ -137,13 +138,15 @@ pub struct Mounted {
     pub root: String,
     /// Where.
     pub at: String,
+    /// The file system's type.
+    pub kind: String,
 }
 
 pub fn mounts() -> Vec<Mounted> {
     parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
-/// `id parent major:minor ROOT AT options …`, with odd bytes in octal.
+/// `id parent major:minor ROOT AT options … - KIND …`, with odd bytes in octal.
 pub fn parse_mounts(table: &str) -> Vec<Mounted> {
     let plain = |field: &str| {
         [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
@@ -151,8 +154,10 @@ pub fn parse_mounts(table: &str) -> Vec<Mounted> {
             .fold(field.to_owned(), |text, (octal, byte)| text.replace(octal, byte))
     };
     let line = |line: &str| {
-        let mut fields = line.split(' ').skip(3);
-        Some(Mounted { root: plain(fields.next()?), at: plain(fields.next()?) })
+        let (mount, system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let kind = system.split(' ').next()?.to_owned();
+        Some(Mounted { root: plain(fields.next()?), at: plain(fields.next()?), kind })
     };
     table.lines().filter_map(line).collect()
 }
@@ -224,7 +229,7 @@ mod tests {
     #[test]
     fn the_mount_table_is_read() {
         let table = "30 1 0:40 /run/x/publish/1 /data/my\\040volume ro - tmpfs tmpfs rw\nbroken\n";
-        let want = Mounted { root: "/run/x/publish/1".into(), at: "/data/my volume".into() };
+        let want = Mounted { root: "/run/x/publish/1".into(), at: "/data/my volume".into(), kind: "tmpfs".into() };
         assert_eq!(parse_mounts(table), [want]);
     }
 }

@@ -22,7 +22,7 @@ use crate::csi::{
 
 const RETRY: Duration = Duration::from_millis(20);
 /// How long one call may take; the plugin's own calls to the store end sooner.
-const CALL: Duration = Duration::from_secs(30);
+const CALL: Duration = Duration::from_secs(60);
 
 /// A volume as CreateVolume answered it.
 #[derive(Debug, Clone)]

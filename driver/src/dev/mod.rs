@@ -1,8 +1,8 @@
 //! A node on one machine without Kubernetes: `gpuvol-dev up`, `down`, `status` and `demo`.
 //!
-//! Keeper, store and plugin run as they do on a cluster's node, each with its state directory on its command line; a
+//! Keeper, store, mounter and plugin run as they do on a cluster's node, each with its state directory on its command line; a
 //! small supervisor stands in for their DaemonSets, and [`kubelet`] makes the CSI calls that kubelet would make. Nothing
-//! here is known to keeper, store or plugin.
+//! here is known to them.
 //!
 //! Everything about a node is in its state directory: `dev.json` ([`record`]), sockets, logs. Whoever ends a node, be it
 //! its supervisor or `down` after the supervisor was killed, goes through [`sweep`], which looks at what is there and

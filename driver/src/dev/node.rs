@@ -1,4 +1,4 @@
-//! A running node: keeper, store and plugin under supervision, and a caller in kubelet's place.
+//! A running node: keeper, store, mounter and plugin under supervision, and a caller in kubelet's place.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use gpuvol_protocol::admin::Node as Status;
 use super::device::{Chosen, Wish};
 use super::kubelet::Kubelet;
 use super::programs::{self, Programs};
-use super::record::{Layout, Mode};
+use super::record::Layout;
 use super::supervisor::{Observer, Spec, Supervised};
 use super::{Error, Result};
+use crate::publish::MountMode;
 use crate::store_client::{Deadlines, StoreClient};
 
 /// Until plugin and store answer.
@@ -29,7 +30,7 @@ pub struct Plan {
     pub layout: Layout,
     /// The directory below which volumes may be published.
     pub targets: PathBuf,
-    pub mode: Mode,
+    pub mode: MountMode,
     /// The volume's size in bytes.
     pub capacity: u64,
     pub wish: Wish,
@@ -54,11 +55,15 @@ impl Node {
         super::place::make_private(&layout.logs())?;
         let mut node = Self { running: Vec::new(), layout: layout.clone() };
         let budget = plan.capacity.max(BESIDE_GPU);
-        for (role, program, arguments) in [
-            (programs::KEEPER, &plan.programs.keeper, programs::keeper(layout)),
+        let mut all = vec![
+            (programs::KEEPER, &plan.programs.keeper, programs::state(layout)),
             (programs::STORE, &plan.programs.store, programs::store(layout, budget, &plan.store_flags)),
-            (programs::PLUGIN, &plan.programs.plugin, programs::plugin(layout, "dev", &plan.targets, plan.mode)),
-        ] {
+        ];
+        if plan.mode == MountMode::View {
+            all.push((programs::MOUNTER, &plan.programs.mounter, programs::state(layout)));
+        }
+        all.push((programs::PLUGIN, &plan.programs.plugin, programs::plugin(layout, "dev", &plan.targets, plan.mode)));
+        for (role, program, arguments) in all {
             let spec = Spec { role, program: program.clone(), arguments, log: layout.log(role), tied: plan.tied };
             node.running.push(Supervised::start(spec, Arc::clone(observer))?);
         }

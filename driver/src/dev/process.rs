@@ -89,7 +89,7 @@ pub struct Member {
 
 /// Programs of a node, in the order in which they are ended: the supervisor first, for it starts the others again, and
 /// the keeper last.
-pub const PROGRAMS: [&str; 4] = ["gpuvol-dev", "gpuvol-csi", "gpuvol-store", "gpuvol-keeper"];
+pub const PROGRAMS: [&str; 5] = ["gpuvol-dev", "gpuvol-csi", "gpuvol-mounter", "gpuvol-store", "gpuvol-keeper"];
 
 /// This user's processes that serve a node, by their command lines, this one left out.
 pub fn members() -> Vec<Member> {

@@ -1,16 +1,18 @@
-//! Keeper, store and plugin: where they are, and their command lines.
+//! Keeper, store, mounter and plugin: where they are, and their command lines.
 
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::record::{Layout, Mode};
+use super::record::Layout;
 use super::{Error, Result};
+use crate::publish::MountMode;
 
 /// Roles, which are the programs' names.
 pub const KEEPER: &str = "gpuvol-keeper";
 pub const STORE: &str = "gpuvol-store";
+pub const MOUNTER: &str = "gpuvol-mounter";
 pub const PLUGIN: &str = "gpuvol-csi";
 
 /// The programs of a node, found.
@@ -18,6 +20,7 @@ pub const PLUGIN: &str = "gpuvol-csi";
 pub struct Programs {
     pub keeper: PathBuf,
     pub store: PathBuf,
+    pub mounter: PathBuf,
     pub plugin: PathBuf,
 }
 
@@ -28,6 +31,7 @@ impl Programs {
         Ok(Self {
             keeper: find(KEEPER, "gpuvol-store")?,
             store: find(STORE, "gpuvol-store")?,
+            mounter: find(MOUNTER, "gpuvol-csi")?,
             plugin: find(PLUGIN, "gpuvol-csi")?,
         })
     }
@@ -50,25 +54,25 @@ fn find(name: &'static str, package: &'static str, bin_dir: Option<&Path>) -> Re
     found.ok_or(Error::NoProgram { name, package, looked })
 }
 
-/// Every command line says which node it is of.
-pub fn keeper(layout: &Layout) -> Vec<OsString> {
+/// Every command line says which node it is of. Keeper and mounter need no more than that.
+pub fn state(layout: &Layout) -> Vec<OsString> {
     vec!["--state".into(), layout.state.clone().into()]
 }
 
 /// `host_budget` in bytes.
 pub fn store(layout: &Layout, host_budget: u64, more: &[String]) -> Vec<OsString> {
-    let mut all = keeper(layout);
+    let mut all = state(layout);
     all.extend(["--host-budget".into(), host_budget.to_string().into()]);
     all.extend(more.iter().map(OsString::from));
     all
 }
 
 /// `targets`: the directory below which volumes may be published.
-pub fn plugin(layout: &Layout, node: &str, targets: &Path, mode: Mode) -> Vec<OsString> {
+pub fn plugin(layout: &Layout, node: &str, targets: &Path, mode: MountMode) -> Vec<OsString> {
     let mut endpoint = OsString::from("unix://");
     endpoint.push(layout.plugin_socket());
-    let mut all = keeper(layout);
+    let mut all = state(layout);
     all.extend(["--endpoint".into(), endpoint, "--node-name".into(), node.into()]);
-    all.extend(["--kubelet-dir".into(), targets.into(), "--mount".into(), mode.flag().into()]);
+    all.extend(["--kubelet-dir".into(), targets.into(), "--mount".into(), mode.name().into()]);
     all
 }

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::directory::Before;
 use super::process::Identity;
 use super::{Error, Result};
+use crate::publish::MountMode;
 
 const FILE: &str = "dev.json";
 /// Of the file; another one is not read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,29 +44,12 @@ pub struct Wanted {
     pub capacity: u64,
     /// `auto`, `host`, `gpu` or a UUID.
     pub device: String,
-    pub mode: Mode,
+    /// How the volume appears at its mount.
+    pub mode: MountMode,
+    /// Why it is not a view; empty where it is one.
+    pub why: String,
     pub bin_dir: Option<PathBuf>,
     pub store_flags: Vec<String>,
-}
-
-/// How the volume appears at its mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// As a read-only mount.
-    Bind,
-    /// As a socket in the directory itself, where mounting is not permitted.
-    None,
-}
-
-impl Mode {
-    /// As the plugin's flag has it.
-    pub fn flag(self) -> &'static str {
-        match self {
-            Mode::Bind => "bind",
-            Mode::None => "none",
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,8 +178,14 @@ mod tests {
     fn what_was_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), None);
-        let wanted =
-            Wanted { capacity: 7, device: "auto".into(), mode: Mode::Bind, bin_dir: None, store_flags: vec![] };
+        let wanted = Wanted {
+            capacity: 7,
+            device: "auto".into(),
+            mode: MountMode::Bind,
+            why: "no /dev/fuse".into(),
+            bin_dir: None,
+            store_flags: vec![],
+        };
         let mut record = Record::new("n".into(), "/m".into(), Before::default(), true, wanted);
         let me = Identity::of(std::process::id()).unwrap();
         record.note("gpuvol-store", me, 0);

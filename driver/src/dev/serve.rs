@@ -18,6 +18,7 @@ use super::supervisor::Observer;
 use super::sweep::sweep;
 use super::up::{guide, volume_name};
 use super::{Error, Result};
+use crate::publish::MountMode;
 
 /// How long the mount may take to answer after the publish.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -138,6 +139,10 @@ async fn rise(node: &Node, shared: &Shared) -> Result<Kubelet> {
         record.device = Some(chosen.to_string());
     });
     kubelet.publish(&volume, &record.mount, &record.name).await?;
+    if record.wanted.mode == MountMode::View {
+        // The publish has asked in the mount itself; a process that waits for a mounter cannot be ended.
+        return Ok(kubelet);
+    }
     let mount = record.mount.clone();
     let answered = tokio::task::spawn_blocking(move || answer::wait(&mount, ANSWER)).await;
     answered.map_err(|e| Error::system("wait for the mount")(e.into()))??;

@@ -1,18 +1,22 @@
 //! `gpuvol-dev status`: the nodes of this user, as they are.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gpuvol_protocol::VolumeId;
+use gpuvol_protocol::admin::Publishes;
 use gpuvol_protocol::types::Bytes;
 use serde::Serialize;
 
 use super::answer;
+use super::directory;
 use super::error::chain;
 use super::find::{self, Found};
 use super::record::{Layout, Phase, SUPERVISOR};
 use super::{Error, Result};
+use crate::mount;
+use crate::publish::MountMode;
 use crate::store_client::{Deadlines, StoreClient};
 
 /// How long one node may take to answer.
@@ -75,10 +79,15 @@ fn report(Found { state, record }: Found) -> Report {
     }
     let mut used = None;
     if record.phase == Phase::Up {
-        if let Err(why) = answer::ask(&record.mount, PATIENCE) {
+        let layout = Layout { state: state.clone() };
+        let served = match record.wanted.mode {
+            MountMode::View => view(&layout, &record.mount),
+            MountMode::Bind | MountMode::None => answer::ask(&record.mount, PATIENCE).map(drop),
+        };
+        if let Err(why) = served {
             faults.push(format!("{} does not answer: {why}", record.mount.display()));
         }
-        match usage(&Layout { state: state.clone() }, record.volume.as_deref()) {
+        match usage(&layout, record.volume.as_deref()) {
             Ok((bytes, condition)) => {
                 used = Some(bytes);
                 faults.extend(Some(condition).filter(|c| !c.is_empty()));
@@ -112,12 +121,28 @@ fn report(Found { state, record }: Found) -> Report {
     }
 }
 
+/// Whether the mount is there and served, by the store's word: a process that asks the mount itself could hang there.
+fn view(layout: &Layout, mount: &Path) -> std::result::Result<(), String> {
+    let path = mount.to_str().unwrap_or_default();
+    let Publishes { publishes, unserved } = store(layout).publishes().map_err(|e| chain(&e))?;
+    let publish = publishes.iter().find(|p| p.target == path).ok_or("the volume is not published there")?;
+    let connection = publish.mount.map(|mount| mount.connection).ok_or("it is published without its files")?;
+    match directory::look(mount) {
+        Ok(mount::Found::Mounted(root)) if root.connection() == Some(connection) => {}
+        Ok(_) => return Err("its mount is gone".into()),
+        Err(error) => return Err(error.to_string()),
+    }
+    if unserved.contains(&publish.publish) { Err("nobody serves it at the moment".into()) } else { Ok(()) }
+}
+
+fn store(layout: &Layout) -> StoreClient {
+    StoreClient::new(layout.admin_socket(), Deadlines { connect: PATIENCE, call: PATIENCE })
+}
+
 /// Bytes that the volume's objects take, and what is wrong with it.
 fn usage(layout: &Layout, volume: Option<&str>) -> std::result::Result<(u64, String), String> {
-    let deadlines = Deadlines { connect: PATIENCE, call: PATIENCE };
-    let store = StoreClient::new(layout.admin_socket(), deadlines);
     let id = VolumeId::new(volume.unwrap_or_default()).map_err(|e| e.to_string())?;
-    let volume = store.get_volume(&id).map_err(|e| chain(&e))?;
+    let volume = store(layout).get_volume(&id).map_err(|e| chain(&e))?;
     Ok((volume.usage.map_or(0, |usage| usage.used), volume.condition))
 }
 

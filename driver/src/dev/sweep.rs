@@ -14,8 +14,18 @@ use super::record::Record;
 const GRACE: Duration = Duration::from_secs(3);
 
 /// What a node makes in its state directory; its record last, for without it the rest would be nobody's.
-const OWN: [&str; 9] =
-    ["csi.sock", "csi.sock.new", "keeper", "log", "publish", "store", "volumes", ".dev.json.new", "dev.json"];
+const OWN: [&str; 10] = [
+    "csi.sock",
+    "csi.sock.new",
+    "keeper",
+    "log",
+    "mounter",
+    "publish",
+    "store",
+    "volumes",
+    ".dev.json.new",
+    "dev.json",
+];
 
 /// Ends the node's processes but this one, takes its mount away, restores the directory there and removes the state
 /// directory. Answers what could not be taken away, for people; nothing is left where that is empty.

@@ -13,11 +13,11 @@ use super::device::Wish;
 use super::directory;
 use super::find::{self, Found, Lock};
 use super::programs::Programs;
-use super::record::{Layout, Mode, Phase, Record, Wanted};
+use super::record::{Layout, Phase, Record, Wanted};
 use super::supervisor::{open_log, tail};
 use super::sweep::sweep;
 use super::{Error, Result, place};
-use crate::mount::Detached;
+use crate::publish::{Best, MountMode};
 
 /// Until the node is up.
 const START: Duration = Duration::from_secs(45);
@@ -67,7 +67,7 @@ pub fn run(request: &Request) -> Result<String> {
             return Ok(text);
         }
     }
-    let mode = mount_mode(&state)?;
+    let best = Best::here(&state);
     let before = match directory::prepare(&mount) {
         Ok(before) => before,
         Err(error) => {
@@ -81,7 +81,8 @@ pub fn run(request: &Request) -> Result<String> {
     let wanted = Wanted {
         capacity: request.capacity,
         device: request.wish.to_string(),
-        mode,
+        mode: best.mode,
+        why: best.why,
         bin_dir: request.bin_dir.as_deref().map(place::one_spelling).transpose()?,
         store_flags: request.store_flags.clone(),
     };
@@ -181,13 +182,6 @@ fn make_state(state: &Path) -> Result<(bool, Lock)> {
     Err(Error::Late { what: "making the state directory".into(), after: START, logs: state.to_owned() })
 }
 
-/// By a mount where that is permitted: a detached one is made and dropped, which nobody can see.
-pub fn mount_mode(directory: &Path) -> Result<Mode> {
-    use std::os::fd::AsFd;
-    let directory_fd = fs::File::open(directory).map_err(Error::file("open", directory))?;
-    Ok(if Detached::read_only(directory_fd.as_fd()).is_ok() { Mode::Bind } else { Mode::None })
-}
-
 fn serve_command(state: &Path) -> Result<Command> {
     let program = std::env::current_exe().map_err(Error::system("find this program"))?;
     let mut command = Command::new(program);
@@ -234,9 +228,11 @@ fn wait(state: &Path, mut child: Option<&mut Child>) -> Result<Record> {
 pub fn guide(state: &Path, record: &Record) -> String {
     let mount = record.mount.display();
     let device = record.device.as_deref().unwrap_or("memory");
+    let why = &record.wanted.why;
     let how = match record.wanted.mode {
-        Mode::Bind => "a read-only mount; objects are put and got through its socket",
-        Mode::None => "a socket in the directory itself, because mounting is not permitted here",
+        MountMode::View => "a file system".to_owned(),
+        MountMode::Bind => format!("a read-only mount; objects are put and got through its socket, for {why}"),
+        MountMode::None => format!("a socket in the directory itself, for {why}"),
     };
     let quoted = format!("'{}'", record.mount.display().to_string().replace('\'', "'\\''"));
     let mut text = String::new();
@@ -246,7 +242,12 @@ pub fn guide(state: &Path, record: &Record) -> String {
     };
     line("volume", &format!("{} in {device}", Bytes(record.wanted.capacity)));
     line("at", &format!("{mount} ({how})"));
-    line("use", &format!("gpuvol put FILE {quoted}/name; gpuvol ls {quoted}"));
+    match record.wanted.mode {
+        MountMode::View => line("use", &format!("cp FILE {quoted}/name; ls -l {quoted}")),
+        MountMode::Bind | MountMode::None => {
+            line("use", &format!("gpuvol put FILE {quoted}/name; gpuvol ls {quoted}"));
+        }
+    }
     line("", &format!("Python: gpuvol.put(\"{mount}/name\", table); gpuvol.get(\"{mount}/name\")"));
     line("look", &"gpuvol dev status");
     line("end", &format!("gpuvol dev down --mount {quoted}"));

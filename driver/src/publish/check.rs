@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use gpuvol_protocol::admin::Publish;
 use gpuvol_protocol::types::SOCKET_NAME;
 
 use super::{MountMode, Publisher};
@@ -11,18 +12,28 @@ use crate::mount::{self, Found};
 use crate::target::TargetPath;
 
 impl Publisher {
-    /// What is wrong with the publish at a target; `None` where it works.
-    pub fn fault(&self, path: &TargetPath) -> Option<String> {
+    /// What is wrong with a publish at a target; `None` where it works. `served` is the store's word on it: a mount of
+    /// ours is never touched to find out, for that may hang.
+    pub fn fault(&self, publish: &Publish, path: &TargetPath, served: bool) -> Option<String> {
         let target = match self.roots.open(path) {
             Ok(target) => Arc::new(target),
             Err(error) => return Some(error.to_string()),
         };
-        match mount::inspect(&target, self.patience) {
-            Ok(Found::Mounted(_)) => {}
-            Ok(Found::Directory) if self.mode == MountMode::None => {}
+        let view = publish.mount.map(|mount| mount.connection);
+        let found = if view.is_some() { mount::look(&target) } else { mount::inspect(&target, self.patience) };
+        match found {
+            Ok(Found::Mounted(root)) if view.is_none_or(|connection| root.connection() == Some(connection)) => {}
+            Ok(Found::Directory) if view.is_none() && self.mode == MountMode::None => {}
             Ok(Found::Dead(why)) => return Some(format!("the mount at {path} is dead: {why}")),
+            Ok(Found::Silent(_)) => {
+                return Some(format!("the mount at {path} is dead: no answer within {:?}", self.patience));
+            }
             Ok(_) => return Some(format!("nothing is mounted at {path}; delete the pod, and it is published again")),
             Err(error) => return Some(format!("cannot look at {path}: {error}")),
+        }
+        if view.is_some() {
+            let unserved = "nobody serves it: it has lost its socket, or gpuvol-mounter is not running";
+            return (!served).then(|| format!("the mount at {path} is there, but {unserved}"));
         }
         let directory = match target.open_directory() {
             Ok(directory) => directory,

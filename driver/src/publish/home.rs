@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::steps::Step;
-use super::{MountMode, PublishError, Publisher};
+use super::{MountMode, PublishError, Publisher, failed};
 use crate::mount::Found;
 use crate::target::Target;
 use crate::undo::Undo;
@@ -25,46 +25,59 @@ impl Publisher {
         &self,
         target: &Arc<Target>,
         found: &Found,
+        form: MountMode,
         undo: &mut Undo<'_>,
     ) -> Result<Arc<File>, PublishError> {
-        let failed = |doing, source| PublishError::System { doing, target: target.path().to_string(), source };
-        if *found == Found::Directory && !is_empty(target).map_err(|e| failed("list the target directory", e))? {
-            // Unpublish removes the target, and must not have to refuse.
-            return Err(PublishError::NotEmpty { target: target.path().to_string() });
-        }
-        let directory = match self.mode {
-            MountMode::None => None,
-            MountMode::Bind => {
-                self.step(Step::Home, target, undo)?;
-                let path = self.homes.join(target.path().publish_id());
-                let made = make(&self.homes, &path).map_err(|e| failed("make the publish directory", e))?;
-                if made {
-                    let path = path.clone();
-                    undo.push(move || {
-                        if let Err(error) = fs::remove_dir(&path) {
-                            tracing::warn!(path = %path.display(), %error, "a directory is left after a failed publish");
-                        }
-                    });
-                }
-                Some(open(&path).map_err(|e| failed("open the publish directory", e))?)
+        let failed = failed(target);
+        let directory = if form == MountMode::Bind {
+            self.step(Step::Home, target, undo)?;
+            let path = self.homes.join(target.path().publish_id());
+            let made = make(&self.homes, &path).map_err(|e| failed("make the publish directory", e))?;
+            if made {
+                let path = path.clone();
+                undo.push(move || {
+                    if let Err(error) = fs::remove_dir(&path) {
+                        tracing::warn!(path = %path.display(), %error, "a directory is left after a failed publish");
+                    }
+                });
             }
+            Some(open(&path).map_err(|e| failed("open the publish directory", e))?)
+        } else {
+            None
         };
-        if *found == Found::Nothing {
-            self.step(Step::TargetDirectory, target, undo)?;
-            rustix::fs::mkdirat(target.parent(), target.name(), Mode::from_raw_mode(OPEN_TO_ALL))
-                .map_err(|e| failed("make the target directory", e.into()))?;
-            let target = Arc::clone(target);
-            undo.push(move || {
-                if let Err(error) = remove_target_directory(&target) {
-                    tracing::warn!(target_path = %target.path(), %error, "a directory is left after a failed publish");
-                }
-            });
-        }
+        self.make_target(target, found, undo)?;
         let directory = match directory {
             Some(directory) => directory,
             None => target.open_directory().map_err(|e| failed("open the target directory", e))?,
         };
         Ok(Arc::new(directory))
+    }
+
+    /// Makes the target directory, unless it is there and has nothing in it that is somebody else's.
+    pub(super) fn make_target(
+        &self,
+        target: &Arc<Target>,
+        found: &Found,
+        undo: &mut Undo<'_>,
+    ) -> Result<(), PublishError> {
+        let failed = failed(target);
+        if *found == Found::Directory && !is_empty(target).map_err(|e| failed("list the target directory", e))? {
+            // Unpublish removes the target, and must not have to refuse.
+            return Err(PublishError::NotEmpty { target: target.path().to_string() });
+        }
+        if *found != Found::Nothing {
+            return Ok(());
+        }
+        self.step(Step::TargetDirectory, target, undo)?;
+        rustix::fs::mkdirat(target.parent(), target.name(), Mode::from_raw_mode(OPEN_TO_ALL))
+            .map_err(|e| failed("make the target directory", e.into()))?;
+        let target = Arc::clone(target);
+        undo.push(move || {
+            if let Err(error) = remove_target_directory(&target) {
+                tracing::warn!(target_path = %target.path(), %error, "a directory is left after a failed publish");
+            }
+        });
+        Ok(())
     }
 }
 

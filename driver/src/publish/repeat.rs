@@ -1,8 +1,69 @@
-//! The specification's table of second publishes.
+//! The specification's table of second publishes, and what is left of the first one.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use gpuvol_protocol::admin::Publish;
+use gpuvol_protocol::types::SOCKET_NAME;
+use rustix::fs::AtFlags;
 
-use super::{PublishError, Request};
+use super::{MountMode, PublishError, Publisher, Request, failed};
+use crate::mount::{self, Found};
+use crate::target::Target;
+
+/// How a publish that the store knows stands on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Works,
+    /// It is a socket, in this form, and whatever is missing can be made.
+    Unfinished(MountMode),
+    /// Nobody can use it any more: it is to be ended, and made anew.
+    Over,
+}
+
+impl Publisher {
+    /// `wanted` is the form in which it would be made now; a working one keeps the form that it has.
+    pub(super) fn standing(
+        &self,
+        known: &Publish,
+        target: &Arc<Target>,
+        wanted: MountMode,
+    ) -> Result<Standing, PublishError> {
+        let failed = failed(target);
+        if let Some(view) = known.mount {
+            return self.view_standing(target, view.connection);
+        }
+        if wanted != MountMode::View {
+            return Ok(Standing::Unfinished(wanted));
+        }
+        Ok(match mount::look(target).map_err(|e| failed("look at what is there", e))? {
+            Found::Mounted(root) if self.root_of_home(target) == Some(root) => Standing::Unfinished(MountMode::Bind),
+            Found::Directory if has_socket(target) => Standing::Unfinished(MountMode::None),
+            _ => Standing::Over,
+        })
+    }
+
+    /// Ends a publish of which nothing is left that works, and takes off what is left of its mount.
+    pub(super) fn end(&self, known: &Publish, target: &Arc<Target>) -> Result<(), PublishError> {
+        let failed = failed(target);
+        // Its descriptors go first, so nothing hangs in its mount any more.
+        self.store.unpublish(&known.publish)?;
+        let Some(view) = known.mount else { return Ok(()) };
+        match mount::look(target).map_err(|e| failed("look at what is there", e))? {
+            Found::Mounted(root) if root.connection() == Some(view.connection) => {
+                mount::unmount(target, self.patience).map_err(|e| failed("unmount a dead mount", e))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the target directory holds the store's socket.
+fn has_socket(target: &Target) -> bool {
+    target
+        .open_directory()
+        .is_ok_and(|directory| rustix::fs::statat(directory.as_fd(), SOCKET_NAME, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+}
 
 /// Compares a request with what the store has published, and answers this very publish where it is known. Another use
 /// of the same target is refused, and another target unless both publishes are shared.
@@ -37,6 +98,7 @@ fn is_same(known: &Publish, request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Files;
     use crate::target::TargetPath;
     use gpuvol_protocol::VolumeId;
 
@@ -46,28 +108,16 @@ mod tests {
             target: TargetPath::parse(target).unwrap(),
             read_only: false,
             shared,
+            files: Files::View,
             pod: "ns/pod".into(),
             arguments: "mode=x".into(),
-        }
-    }
-
-    fn publish(of: &Request) -> Publish {
-        Publish {
-            publish: of.target.publish_id(),
-            volume: of.volume.to_string(),
-            target: of.target.to_string(),
-            read_only: of.read_only,
-            pod: String::new(),
-            shared: of.shared,
-            arguments: of.arguments.clone(),
-            mount: None,
         }
     }
 
     #[test]
     fn the_table_of_second_publishes() {
         let first = request("v", "/t/1", false);
-        let known = [publish(&first)];
+        let known = [first.publish()];
         assert!(check(&known, &first).unwrap().is_some());
         assert!(check(&[], &first).unwrap().is_none());
         let other_mode = Request { arguments: "mode=y".into(), ..first.clone() };
@@ -79,7 +129,7 @@ mod tests {
         assert!(matches!(check(&known, &request("v", "/t/2", false)), Err(PublishError::Elsewhere { .. })));
         assert!(matches!(check(&known, &request("v", "/t/2", true)), Err(PublishError::Elsewhere { .. })));
         assert!(check(&known, &request("w", "/t/2", false)).unwrap().is_none());
-        let shared = [publish(&request("v", "/t/1", true))];
+        let shared = [request("v", "/t/1", true).publish()];
         assert!(check(&shared, &request("v", "/t/2", true)).unwrap().is_none());
         assert!(matches!(check(&shared, &request("v", "/t/2", false)), Err(PublishError::Elsewhere { .. })));
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::{PublishError, Publisher};
+use super::{MountMode, PublishError, Publisher};
 use crate::target::Target;
 use crate::undo::Undo;
 
@@ -16,7 +16,10 @@ pub enum Step {
     Socket,
     Store,
     Detached,
+    /// The FUSE descriptor goes to the store.
+    Session,
     Attach,
+    CloseListener,
     Unmount,
     RemoveTarget,
     StoreUnpublish,
@@ -24,9 +27,25 @@ pub enum Step {
 }
 
 impl Step {
-    pub const PUBLISH: [Step; 6] =
-        [Step::Home, Step::TargetDirectory, Step::Socket, Step::Store, Step::Detached, Step::Attach];
-    pub const UNPUBLISH: [Step; 4] = [Step::Unmount, Step::RemoveTarget, Step::StoreUnpublish, Step::RemoveHome];
+    /// The steps of a publish in a form.
+    pub fn publish(form: MountMode) -> &'static [Step] {
+        match form {
+            MountMode::View => {
+                &[Step::TargetDirectory, Step::Detached, Step::Session, Step::Socket, Step::Store, Step::Attach]
+            }
+            MountMode::Bind => {
+                &[Step::Home, Step::TargetDirectory, Step::Socket, Step::Store, Step::Detached, Step::Attach]
+            }
+            MountMode::None => &[Step::TargetDirectory, Step::Socket, Step::Store],
+        }
+    }
+
+    /// And of an unpublish.
+    pub fn unpublish(form: MountMode) -> &'static [Step] {
+        const ALL: [Step; 5] =
+            [Step::CloseListener, Step::Unmount, Step::RemoveTarget, Step::StoreUnpublish, Step::RemoveHome];
+        if form == MountMode::View { &ALL } else { &ALL[1..] }
+    }
 }
 
 /// What a test does to a step.

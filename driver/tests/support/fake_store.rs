@@ -14,6 +14,8 @@ use gpuvol_protocol::admin::{
 use gpuvol_protocol::message::{Done, Usage};
 use gpuvol_protocol::{Channel, Code, Fault, Limits};
 
+use super::fake_mounter::{self, FakeMounter};
+
 /// What happens to the next call of a kind.
 #[derive(Debug, Clone)]
 pub enum Script {
@@ -23,16 +25,26 @@ pub enum Script {
     Delay(Duration),
     /// Does it and closes the connection instead of answering.
     DoneButSilent,
+    /// Does it as always.
+    Pass,
 }
 
 #[derive(Default)]
 struct State {
     volumes: BTreeMap<String, VolumeSpec>,
-    publishes: BTreeMap<String, (Publish, OwnedFd)>,
+    publishes: BTreeMap<String, Served>,
+    mounter: fake_mounter::Script,
     lost: BTreeMap<String, u64>,
     budget: u64,
     script: VecDeque<(&'static str, Script)>,
     calls: Vec<&'static str>,
+}
+
+/// What the store and its mounter hold of a publish.
+struct Served {
+    publish: Publish,
+    listener: Option<OwnedFd>,
+    mounter: Option<FakeMounter>,
 }
 
 /// The store, serving until the test ends.
@@ -86,15 +98,26 @@ impl FakeStore {
     }
 
     pub fn publishes(&self) -> Vec<Publish> {
-        self.state.lock().unwrap().publishes.values().map(|(publish, _)| publish.clone()).collect()
+        self.state.lock().unwrap().publishes.values().map(|served| served.publish.clone()).collect()
+    }
+
+    /// What mounters do from now on, those that serve already included.
+    pub fn mounter(&self, script: fake_mounter::Script) {
+        let mut state = self.state.lock().unwrap();
+        state.mounter = script;
+        for mounter in state.publishes.values().filter_map(|served| served.mounter.as_ref()) {
+            mounter.follow(script);
+        }
+    }
+
+    /// Every mounter ends and nobody keeps its descriptor: mounts are left without a server.
+    pub fn lose_mounts(&self) {
+        self.state.lock().unwrap().publishes.values_mut().for_each(|served| served.mounter = None);
     }
 
     /// Closes every listener and forgets no publish: what is left when a listener is lost.
     pub fn close_listeners(&self) {
-        let closed = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        for (_, listener) in self.state.lock().unwrap().publishes.values_mut() {
-            *listener = closed.try_clone().unwrap();
-        }
+        self.state.lock().unwrap().publishes.values_mut().for_each(|served| served.listener = None);
     }
 
     /// Loses every publish, as when keeper and store ended together.
@@ -128,7 +151,7 @@ fn serve(stream: UnixStream, state: &Mutex<State>) {
                 let _ = handle(&mut state.lock().unwrap(), op, fds);
                 return;
             }
-            None => handle(&mut state.lock().unwrap(), op, fds),
+            None | Some(Script::Pass) => handle(&mut state.lock().unwrap(), op, fds),
         };
         let answer = Some(answer.unwrap_or_else(AdminAnswer::Fault));
         if channel.send(&AdminReply { id: request.id, answer }, &[]).is_err() {
@@ -146,6 +169,7 @@ fn name(op: &AdminOp) -> &'static str {
         AdminOp::ExpandVolume(_) => "expand",
         AdminOp::GetCapacity(_) => "capacity",
         AdminOp::Publish(_) => "publish",
+        AdminOp::Unpublish(unpublish) if unpublish.listener_only => "close",
         AdminOp::Unpublish(_) => "unpublish",
         AdminOp::ListPublishes(_) => "publishes",
         AdminOp::NodeStatus(_) => "node",
@@ -165,7 +189,7 @@ fn handle(state: &mut State, op: AdminOp, mut fds: Vec<OwnedFd>) -> Result<Admin
             Ok(AdminAnswer::Volume(report(state, &spec.id)?))
         }
         AdminOp::DeleteVolume(delete) => {
-            if state.publishes.values().any(|(p, _)| p.volume == delete.id) {
+            if state.publishes.values().any(|served| served.publish.volume == delete.id) {
                 return Err(Fault::new(Code::InUse, "it is published"));
             }
             state.volumes.remove(&delete.id);
@@ -192,7 +216,20 @@ fn handle(state: &mut State, op: AdminOp, mut fds: Vec<OwnedFd>) -> Result<Admin
             if state.lost.contains_key(&publish.volume) {
                 return Err(Fault::new(Code::ContentLost, "its content was lost"));
             }
-            state.publishes.insert(publish.publish.clone(), (publish, fds.remove(0)));
+            let (id, descriptor) = (publish.publish.clone(), fds.remove(0));
+            if publish.mount.is_some() {
+                let mounter = Some(FakeMounter::start(descriptor, state.mounter));
+                state.publishes.insert(id, Served { publish, listener: None, mounter });
+            } else {
+                let served = Served { publish, listener: None, mounter: None };
+                state.publishes.entry(id).or_insert(served).listener = Some(descriptor);
+            }
+            done
+        }
+        AdminOp::Unpublish(unpublish) if unpublish.listener_only => {
+            if let Some(served) = state.publishes.get_mut(&unpublish.publish) {
+                served.listener = None;
+            }
             done
         }
         AdminOp::Unpublish(unpublish) => {
@@ -200,8 +237,10 @@ fn handle(state: &mut State, op: AdminOp, mut fds: Vec<OwnedFd>) -> Result<Admin
             done
         }
         AdminOp::ListPublishes(_) => {
-            let publishes = state.publishes.values().map(|(publish, _)| publish.clone()).collect();
-            Ok(AdminAnswer::Publishes(Publishes { publishes }))
+            let dumb = |s: &&Served| s.listener.is_none() || (s.publish.mount.is_some() && s.mounter.is_none());
+            let unserved = state.publishes.values().filter(dumb).map(|s| s.publish.publish.clone()).collect();
+            let publishes = state.publishes.values().map(|s| s.publish.clone()).collect();
+            Ok(AdminAnswer::Publishes(Publishes { publishes, unserved }))
         }
         AdminOp::NodeStatus(_) => Ok(AdminAnswer::Node(Node { keeper_connected: true, ..Node::default() })),
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 pub mod broken_mount;
+pub mod fake_mounter;
 pub mod fake_store;
 pub mod namespace;
 
@@ -109,8 +110,10 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// A test may leave publishes; a directory with mounts in it could not be removed.
+    /// A test may leave publishes; a directory with mounts in it could not be removed, and a process of which a thread
+    /// waits for an answer could not end.
     fn drop(&mut self) {
+        self.store.lose_mounts();
         let below = self.dir.path().to_str().unwrap();
         for path in mounts().iter().filter_map(|line| line.split(' ').nth(4)).filter(|path| path.starts_with(below)) {
             let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
@@ -123,7 +126,7 @@ impl Running {
         let config = config(dir, flags);
         let deadlines = Deadlines { connect: PATIENCE, call: PATIENCE };
         let store = Arc::new(StoreClient::new(config.store_socket(), deadlines));
-        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), config.mount)
+        let publisher = Publisher::new(Arc::clone(&store), &config.state, config.roots.clone(), config.mount_mode())
             .with_hook(hook, PATIENCE);
         let plugin = Plugin::with(&config, store, publisher);
         let endpoint = Endpoint::bind(&config.endpoint).unwrap();

@@ -8,6 +8,15 @@ const INSIDE: &str = "GPUVOL_TEST_NAMESPACE";
 /// Runs a test's body in a private mount namespace, as root of a user namespace where it is not root. Skips by name
 /// where neither is permitted.
 pub fn mounting(test: &str, body: impl Future<Output = ()>) {
+    run(test, !rustix::process::geteuid().is_root(), body);
+}
+
+/// The same as root of a user namespace, whoever runs the tests.
+pub fn mounting_as_user(test: &str, body: impl Future<Output = ()>) {
+    run(test, true, body);
+}
+
+fn run(test: &str, user: bool, body: impl Future<Output = ()>) {
     if std::env::var_os(INSIDE).is_some() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(body);
@@ -16,7 +25,7 @@ pub fn mounting(test: &str, body: impl Future<Output = ()>) {
         return;
     }
     let mut unshare = vec!["--mount", "--propagation", "private"];
-    if !rustix::process::geteuid().is_root() {
+    if user {
         unshare.extend(["--user", "--map-root-user"]);
     }
     let possible = Command::new("unshare").args(&unshare).arg("true").output();

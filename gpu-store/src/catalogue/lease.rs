@@ -1,6 +1,6 @@
 //! Who holds what until its pipe hangs up.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gpuvol_protocol::VolumeId;
 
@@ -49,6 +49,12 @@ pub struct Lease {
     pub holds: BTreeMap<u64, u64>,
     /// Reservation ids by the request that made them.
     pub reservations: BTreeMap<u64, u64>,
+    /// It is a mount's: its holds are file handles, it has no pipe, and it ends with its publish.
+    pub mount: bool,
+    /// Handles that may write.
+    pub writing: BTreeSet<u64>,
+    /// Handles in passthrough mode, and the kernel's id of the file behind each.
+    pub backings: BTreeMap<u64, u32>,
     answered: VecDeque<(u64, u64)>,
 }
 
@@ -60,6 +66,9 @@ impl Lease {
             client,
             holds: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            mount: false,
+            writing: BTreeSet::new(),
+            backings: BTreeMap::new(),
             answered: VecDeque::new(),
         }
     }

@@ -1,8 +1,11 @@
-//! Objects: immutable, versioned content, and the reservations that become objects.
+//! Objects: immutable, versioned content; the drafts and reservations that become objects; symbolic links.
 
 use gpuvol_protocol::message::{Allocation, AllocationKind, Attribute, Entry, Kind, Segment, Tier};
 
-use super::record::{Origin, Sealed, Slot};
+use super::draft::Draft;
+use super::meta;
+use super::quota::HOST_GRANULE;
+use super::record::{Meta, Origin, Sealed, Slot};
 use super::slab::slot_size;
 
 /// Where an object's bytes are.
@@ -12,6 +15,10 @@ pub enum Content {
     Segments { allocations: Vec<Allocation>, segments: Vec<Segment> },
     /// A slot of a slab.
     Slot(Slot),
+    /// Still being written through a mount.
+    Draft(Draft),
+    /// A symbolic link's target.
+    Link(Vec<u8>),
 }
 
 /// One version.
@@ -26,14 +33,20 @@ pub struct Object {
     pub producer: String,
     /// How many leases' holds pin it.
     pub holds: u64,
-    /// It is at a path.
+    /// It is at a path, or it is what others still see at a draft's path.
     pub visible: bool,
+    /// It was written through a mount.
+    pub written: bool,
+    /// The draft that may replace it; 0 for none.
+    pub draft: u64,
+    pub meta: Meta,
 }
 
 impl Object {
     pub fn from_record(record: &Sealed) -> Self {
         let content = match record.slot {
             Some(slot) => Content::Slot(slot),
+            None if !record.link.is_empty() => Content::Link(record.link.clone()),
             None => Content::Segments { allocations: record.allocations.clone(), segments: record.segments.clone() },
         };
         Self {
@@ -45,16 +58,25 @@ impl Object {
             producer: record.producer.clone(),
             holds: 0,
             visible: !record.hidden,
+            written: record.written,
+            draft: 0,
+            meta: record.meta.clone().unwrap_or_else(|| meta::of_client(record.time_ms, (0, 0))),
         }
     }
 
-    /// The record that makes this object again, at a name or hidden.
-    pub fn to_record(&self, volume: &str, parent: u64, name: &[u8]) -> Sealed {
+    /// The record that makes this object again, at a name or hidden; `None` for a draft, which has its own.
+    pub fn to_record(&self, volume: &str, parent: u64, name: &[u8], cookie: u64) -> Option<Sealed> {
+        let mut link = Vec::new();
         let (allocations, segments, slot) = match &self.content {
             Content::Segments { allocations, segments } => (allocations.clone(), segments.clone(), None),
             Content::Slot(slot) => (Vec::new(), Vec::new(), Some(*slot)),
+            Content::Link(target) => {
+                link.clone_from(target);
+                (Vec::new(), Vec::new(), None)
+            }
+            Content::Draft(_) => return None,
         };
-        Sealed {
+        Some(Sealed {
             volume: volume.to_owned(),
             origin: None,
             reservation: 0,
@@ -69,7 +91,29 @@ impl Object {
             producer: self.producer.clone(),
             slot,
             hidden: !self.visible,
+            meta: Some(self.meta.clone()),
+            cookie,
+            link,
+            freezes: false,
+            written: self.written,
+        })
+    }
+
+    pub fn as_draft(&self) -> Option<&Draft> {
+        match &self.content {
+            Content::Draft(draft) => Some(draft),
+            Content::Segments { .. } | Content::Slot(_) | Content::Link(_) => None,
         }
+    }
+
+    /// Every allocation of its own.
+    pub fn memory(&self) -> impl Iterator<Item = u64> {
+        let (allocations, draft) = match &self.content {
+            Content::Segments { allocations, .. } => (allocations.as_slice(), 0),
+            Content::Draft(draft) => (&[][..], draft.memory),
+            Content::Slot(_) | Content::Link(_) => (&[][..], 0),
+        };
+        allocations.iter().map(|a| a.id).chain(std::iter::once(draft).filter(|id| *id != 0))
     }
 
     /// Bytes of content.
@@ -77,6 +121,9 @@ impl Object {
         match &self.content {
             Content::Segments { segments, .. } => segments.iter().map(|s| s.len).sum(),
             Content::Slot(slot) => slot.len,
+            Content::Link(target) => target.len() as u64,
+            // Its memory's size, which is the kernel's to know.
+            Content::Draft(_) => 0,
         }
     }
 
@@ -85,6 +132,8 @@ impl Object {
         match &self.content {
             Content::Segments { allocations, segments } => charge_of(allocations, segments),
             Content::Slot(slot) => slot_size(slot.len),
+            Content::Draft(draft) => draft.charge,
+            Content::Link(_) => 0,
         }
     }
 
@@ -110,13 +159,16 @@ impl Object {
             time_ms: self.time_ms,
             producer: self.producer.clone(),
             attributes: self.attributes.clone(),
+            link: if let Content::Link(target) = &self.content { target.clone() } else { Vec::new() },
+            written: self.written,
         }
     }
 }
 
 /// Bytes of quota that allocations and inline segments take together.
 pub fn charge_of(allocations: &[Allocation], segments: &[Segment]) -> u64 {
-    let memory: u64 = allocations.iter().map(|a| a.len).sum();
+    // Device memory comes in granules anyway; a memfd may end within a page.
+    let memory: u64 = allocations.iter().map(|a| a.len.next_multiple_of(HOST_GRANULE)).sum();
     let inline: u64 = segments.iter().map(|s| s.inline.len() as u64).sum();
     memory.saturating_add(inline)
 }

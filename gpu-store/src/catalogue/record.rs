@@ -8,7 +8,10 @@ use gpuvol_protocol::message::{Allocation, Attribute, Segment};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Record {
-    #[prost(oneof = "Fact", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21")]
+    #[prost(
+        oneof = "Fact",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+    )]
     pub fact: Option<Fact>,
 }
 
@@ -58,6 +61,22 @@ pub enum Fact {
     LossAccepted(String),
     #[prost(message, tag = "21")]
     Attached(Attached),
+    #[prost(message, tag = "22")]
+    DraftMade(DraftMade),
+    #[prost(message, tag = "23")]
+    DraftGrown(DraftGrown),
+    /// Other mounts see the draft from now on.
+    #[prost(message, tag = "24")]
+    DraftShown(NodeOf),
+    /// A draft gives way to what it would have replaced.
+    #[prost(message, tag = "25")]
+    DraftDropped(NodeOf),
+    #[prost(message, tag = "26")]
+    BackingNoted(BackingNoted),
+    #[prost(message, tag = "27")]
+    MetaChanged(MetaChanged),
+    #[prost(message, tag = "28")]
+    DraftJoined(DraftJoined),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -72,6 +91,8 @@ pub struct VolumeCreated {
     pub root: u64,
     #[prost(bytes = "vec", tag = "4")]
     pub bound_device: Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub root_meta: Option<Meta>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -98,6 +119,9 @@ pub struct LeaseOpened {
     pub publish: String,
     #[prost(string, tag = "3")]
     pub client: String,
+    /// It is a mount's: it has no pipe and ends with its publish.
+    #[prost(bool, tag = "4")]
+    pub mount: bool,
 }
 
 /// Which request of which lease a record answers, so that the request sent again gets the same answer.
@@ -186,6 +210,20 @@ pub struct Sealed {
     /// In a compacted log: the version has no name any more and only holds keep it.
     #[prost(bool, tag = "14")]
     pub hidden: bool,
+    #[prost(message, optional, tag = "15")]
+    pub meta: Option<Meta>,
+    /// In a compacted log: the name's place in its directory; 0 for the next.
+    #[prost(uint64, tag = "16")]
+    pub cookie: u64,
+    /// It is a symbolic link with this target.
+    #[prost(bytes = "vec", tag = "17")]
+    pub link: Vec<u8>,
+    /// `version` is a draft's node, which this freezes, wherever its name is by now.
+    #[prost(bool, tag = "18")]
+    pub freezes: bool,
+    /// It was written through a mount.
+    #[prost(bool, tag = "19")]
+    pub written: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -216,6 +254,9 @@ pub struct Held {
     pub volume: String,
     #[prost(uint64, tag = "3")]
     pub version: u64,
+    /// It is a file handle that may write.
+    #[prost(bool, tag = "4")]
+    pub write: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -240,6 +281,11 @@ pub struct Renamed {
     pub to_parent: u64,
     #[prost(bytes = "vec", tag = "6")]
     pub to_name: Vec<u8>,
+    /// Both names stay and change places.
+    #[prost(bool, tag = "7")]
+    pub exchange: bool,
+    #[prost(int64, tag = "8")]
+    pub time_ns: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -252,6 +298,8 @@ pub struct Unlinked {
     pub parent: u64,
     #[prost(bytes = "vec", tag = "4")]
     pub name: Vec<u8>,
+    #[prost(int64, tag = "5")]
+    pub time_ns: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -268,6 +316,11 @@ pub struct DirectoryMade {
     pub directory: u64,
     #[prost(uint64, tag = "6")]
     pub time_ms: u64,
+    #[prost(message, optional, tag = "7")]
+    pub meta: Option<Meta>,
+    /// In a compacted log: the name's place in its directory; 0 for the next.
+    #[prost(uint64, tag = "8")]
+    pub cookie: u64,
 }
 
 /// In a compacted log: a request that was answered before.
@@ -277,4 +330,124 @@ pub struct Answered {
     pub origin: Option<Origin>,
     #[prost(uint64, tag = "2")]
     pub version: u64,
+}
+
+/// What a node has beside its content.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Meta {
+    /// Permission bits, with set-id and sticky bits.
+    #[prost(uint32, tag = "1")]
+    pub mode: u32,
+    #[prost(uint32, tag = "2")]
+    pub uid: u32,
+    #[prost(uint32, tag = "3")]
+    pub gid: u32,
+    /// Nanoseconds since the epoch.
+    #[prost(int64, tag = "4")]
+    pub atime_ns: i64,
+    #[prost(int64, tag = "5")]
+    pub mtime_ns: i64,
+    #[prost(int64, tag = "6")]
+    pub ctime_ns: i64,
+    #[prost(message, repeated, tag = "7")]
+    pub xattrs: Vec<Xattr>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Xattr {
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+}
+
+/// A file is about to be written: a draft stands at its name, and what stood there is the draft's base.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DraftMade {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+    #[prost(uint64, tag = "3")]
+    pub parent: u64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub name: Vec<u8>,
+    /// The version that it may replace; 0 for a new file.
+    #[prost(uint64, tag = "5")]
+    pub base: u64,
+    #[prost(message, optional, tag = "6")]
+    pub meta: Option<Meta>,
+    /// Publishes that see it before it is shown.
+    #[prost(string, repeated, tag = "7")]
+    pub owners: Vec<String>,
+    #[prost(string, tag = "8")]
+    pub producer: String,
+    #[prost(int64, tag = "9")]
+    pub time_ns: i64,
+    /// In a compacted log: it has no name any more.
+    #[prost(bool, tag = "10")]
+    pub hidden: bool,
+    /// In a compacted log: what else has become of it.
+    #[prost(bool, tag = "11")]
+    pub shown: bool,
+    #[prost(uint64, tag = "12")]
+    pub cookie: u64,
+    #[prost(message, optional, tag = "13")]
+    pub origin: Option<Origin>,
+}
+
+/// A draft has memory, or more of it, or is known to begin empty.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DraftGrown {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+    /// The memfd's id; 0 while there is none.
+    #[prost(uint64, tag = "3")]
+    pub memory: u64,
+    /// Bytes of quota, all of them.
+    #[prost(uint64, tag = "4")]
+    pub charge: u64,
+    /// It is no copy of what it replaces.
+    #[prost(bool, tag = "5")]
+    pub truncated: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeOf {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+}
+
+/// A publish has the draft open too.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DraftJoined {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+    #[prost(string, tag = "3")]
+    pub publish: String,
+}
+
+/// The kernel's id of the file behind a handle in passthrough mode.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BackingNoted {
+    #[prost(message, optional, tag = "1")]
+    pub origin: Option<Origin>,
+    #[prost(uint32, tag = "2")]
+    pub backing: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MetaChanged {
+    #[prost(string, tag = "1")]
+    pub volume: String,
+    #[prost(uint64, tag = "2")]
+    pub node: u64,
+    #[prost(message, optional, tag = "3")]
+    pub meta: Option<Meta>,
 }

@@ -7,11 +7,12 @@ use gpuvol_protocol::admin::{Publish, VolumeSpec};
 use gpuvol_protocol::message::{Allocation, AllocationKind, Segment};
 use proptest::prelude::*;
 
+use super::draft::Draft;
 use super::lease::LeaseId;
 use super::log::Log;
 use super::record::{
-    DirectoryMade, Fact, Held, HoldsReleased, LeaseOpened, Origin, Renamed, ReservationDropped, Reserved, Sealed,
-    SlabCreated, Unlinked, VolumeCreated,
+    DirectoryMade, DraftGrown, DraftMade, Fact, Held, HoldsReleased, LeaseOpened, Meta, MetaChanged, NodeOf, Origin,
+    Renamed, ReservationDropped, Reserved, Sealed, SlabCreated, Unlinked, VolumeCreated,
 };
 use super::state::{Catalogue, Garbage};
 use super::tree::Child;
@@ -30,6 +31,13 @@ enum Step {
     Open { lease: u8, request: u8, name: u8 },
     Release { lease: u8, request: u8 },
     EndLease { lease: u8 },
+    Write { lease: u8, request: u8, name: u8 },
+    Grow { at: u8, pages: u8 },
+    Show { at: u8 },
+    Freeze { at: u8, large: bool },
+    DropDraft { at: u8 },
+    Exchange { one: u8, other: u8 },
+    Chmod { name: u8, mode: u32 },
     Restart,
     Compact,
 }
@@ -47,7 +55,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => name.clone().prop_map(|name| Step::Mkdir { name }),
         4 => (lease.clone(), any::<u8>(), name).prop_map(|(lease, request, name)| Step::Open { lease, request, name }),
         3 => (lease.clone(), any::<u8>()).prop_map(|(lease, request)| Step::Release { lease, request }),
-        1 => lease.prop_map(|lease| Step::EndLease { lease }),
+        1 => lease.clone().prop_map(|lease| Step::EndLease { lease }),
+        5 => (lease, any::<u8>(), 0..6_u8).prop_map(|(lease, request, name)| Step::Write { lease, request, name }),
+        4 => (any::<u8>(), 0..4_u8).prop_map(|(at, pages)| Step::Grow { at, pages }),
+        2 => any::<u8>().prop_map(|at| Step::Show { at }),
+        3 => (any::<u8>(), any::<bool>()).prop_map(|(at, large)| Step::Freeze { at, large }),
+        2 => any::<u8>().prop_map(|at| Step::DropDraft { at }),
+        1 => (0..6_u8, 0..6_u8).prop_map(|(one, other)| Step::Exchange { one, other }),
+        1 => (0..6_u8, 0..0o1000_u32).prop_map(|(name, mode)| Step::Chmod { name, mode }),
         1 => Just(Step::Restart),
         1 => Just(Step::Compact),
     ]
@@ -98,7 +113,7 @@ impl World {
     fn lease(&mut self, n: u8) -> LeaseId {
         let id = LeaseId([n; 16]);
         if self.catalogue.lease(id).is_err() {
-            let opened = LeaseOpened { lease: id.0.to_vec(), publish: "p".into(), client: "c".into() };
+            let opened = LeaseOpened { lease: id.0.to_vec(), publish: "p".into(), client: "c".into(), mount: false };
             self.commit(Fact::LeaseOpened(opened));
         }
         id
@@ -171,6 +186,7 @@ impl World {
                         origin: None,
                         parent,
                         name: vec![b'a' + name],
+                        ..Unlinked::default()
                     }));
                 }
             }
@@ -190,6 +206,7 @@ impl World {
                         from_name: vec![b'a' + from],
                         to_parent: parent,
                         to_name: vec![b'a' + to],
+                        ..Renamed::default()
                     }));
                 }
             }
@@ -205,7 +222,7 @@ impl World {
                 let lease = self.lease(lease);
                 if let Some(Child::Object(version)) = self.child(name) {
                     let origin = Some(Origin { lease: lease.0.to_vec(), request: request.into() });
-                    self.commit(Fact::Held(Held { origin, volume: volume(), version }));
+                    self.commit(Fact::Held(Held { origin, volume: volume(), version, write: false }));
                 }
             }
             Step::Release { lease, request } => {
@@ -214,6 +231,49 @@ impl World {
                 self.commit(Fact::HoldsReleased(HoldsReleased { lease: lease.0.to_vec(), holds }));
             }
             Step::EndLease { lease } => self.commit(Fact::LeaseEnded(vec![lease; 16])),
+            Step::Write { lease, request, name } => self.write(lease, request, name),
+            Step::Grow { at, pages } => {
+                let Some((node, draft)) = self.draft(at) else { return };
+                let memory = if draft.memory == 0 { self.memory() } else { draft.memory };
+                let charge = draft.charge + u64::from(pages) * 4096;
+                self.commit(Fact::DraftGrown(DraftGrown {
+                    volume: volume(),
+                    node,
+                    memory,
+                    charge,
+                    truncated: pages == 3,
+                }));
+            }
+            Step::Show { at } => {
+                let Some((node, _)) = self.draft(at) else { return };
+                self.commit(Fact::DraftShown(NodeOf { volume: volume(), node }));
+            }
+            Step::Freeze { at, large } => self.freeze(at, large),
+            Step::DropDraft { at } => {
+                let Some((node, _)) = self.draft(at).filter(|(_, draft)| draft.writers == 0) else { return };
+                self.commit(Fact::DraftDropped(NodeOf { volume: volume(), node }));
+            }
+            Step::Exchange { one, other } => {
+                if self.child(one).is_some() && self.child(other).is_some() {
+                    let root = self.root();
+                    self.commit(Fact::Renamed(Renamed {
+                        volume: volume(),
+                        from_parent: root,
+                        from_name: vec![b'a' + one],
+                        to_parent: root,
+                        to_name: vec![b'a' + other],
+                        exchange: true,
+                        time_ns: 7,
+                        ..Renamed::default()
+                    }));
+                }
+            }
+            Step::Chmod { name, mode } => {
+                if let Some(child) = self.child(name) {
+                    let meta = Some(Meta { mode, ctime_ns: mode.into(), ..Meta::default() });
+                    self.commit(Fact::MetaChanged(MetaChanged { volume: volume(), node: child.id(), meta }));
+                }
+            }
             Step::Restart => self.restart(),
             Step::Compact => {
                 self.generation += 1;
@@ -222,6 +282,63 @@ impl World {
                 assert_same(&before, &self.catalogue.facts());
             }
         }
+    }
+
+    /// A mount opens a file for writing.
+    fn write(&mut self, lease: u8, request: u8, name: u8) {
+        let lease = self.lease(lease);
+        let base = match self.child(name) {
+            Some(Child::Directory(_)) => return,
+            Some(Child::Object(id)) => id,
+            None => 0,
+        };
+        let mut node = base;
+        if self.catalogue.volume(VOLUME).unwrap().draft(base).is_none() {
+            let parent = self.root();
+            node = self.catalogue.new_id();
+            self.commit(Fact::DraftMade(DraftMade {
+                volume: VOLUME.into(),
+                node,
+                parent,
+                name: vec![b'a' + name],
+                base,
+                owners: vec!["p".into()],
+                time_ns: 5_000_000,
+                ..DraftMade::default()
+            }));
+        }
+        if !self.catalogue.lease(lease).unwrap().holds.contains_key(&u64::from(request)) {
+            let origin = Some(Origin { lease: lease.0.to_vec(), request: request.into() });
+            self.commit(Fact::Held(Held { origin, volume: VOLUME.into(), version: node, write: true }));
+        }
+    }
+
+    fn draft(&self, at: u8) -> Option<(u64, Draft)> {
+        let volume = self.catalogue.volume(VOLUME).unwrap();
+        let mut all: Vec<_> = volume.drafts().map(|(object, draft)| (object.version, draft.clone())).collect();
+        all.sort_by_key(|(node, _)| *node);
+        let at = usize::from(at) % all.len().max(1);
+        all.into_iter().nth(at)
+    }
+
+    fn freeze(&mut self, at: u8, large: bool) {
+        let Some((node, draft)) = self.draft(at).filter(|(_, draft)| draft.writers == 0) else { return };
+        if !self.catalogue.volume(VOLUME).unwrap().objects[&node].visible {
+            return;
+        }
+        let mut sealed = Sealed { volume: VOLUME.into(), version: node, freezes: true, ..Sealed::default() };
+        if large && draft.memory != 0 {
+            let len = draft.charge.max(1);
+            let allocation = Allocation { id: draft.memory, len, ..Allocation::default() };
+            (sealed.allocations, sealed.segments) = (vec![allocation], vec![Segment { len, ..Segment::default() }]);
+        } else {
+            if self.catalogue.volume(VOLUME).unwrap().slabs.find(9).is_none() {
+                let slab = self.memory();
+                self.commit(Fact::SlabCreated(SlabCreated { volume: VOLUME.into(), slab }));
+            }
+            sealed.slot = self.catalogue.volume(VOLUME).unwrap().slabs.find(9);
+        }
+        self.commit(Fact::Sealed(sealed));
     }
 
     fn restart(&mut self) {

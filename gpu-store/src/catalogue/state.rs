@@ -10,9 +10,11 @@ use gpuvol_protocol::{Code, Fault, VolumeId};
 
 use super::lease::{Lease, LeaseId};
 use super::log::{Log, LogError};
+use super::meta;
 use super::object::Reservation;
 use super::record::{
-    Answered, Attached, DirectoryMade, Fact, Held, LeaseOpened, Origin, Record, Reserved, SlabCreated, VolumeCreated,
+    Answered, Attached, BackingNoted, DirectoryMade, Fact, Held, HoldsReleased, LeaseOpened, MetaChanged, Origin,
+    Record, Renamed, Reserved, SlabCreated, VolumeCreated,
 };
 use super::volume::{Freeing, Volume};
 
@@ -27,11 +29,20 @@ pub struct Garbage {
     /// Ranges of slabs whose pages can go: descriptor, offset, length.
     pub holes: Vec<(Arc<OwnedFd>, u64, u64)>,
     pub leases: Vec<LeaseId>,
+    /// Versions that are gone; their replicas can go.
+    pub versions: Vec<u64>,
+    /// Holds that ended one by one.
+    pub holds: Vec<(LeaseId, u64)>,
 }
 
 impl Garbage {
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.fds.is_empty() && self.holes.is_empty() && self.leases.is_empty()
+        self.keys.is_empty()
+            && self.fds.is_empty()
+            && self.holes.is_empty()
+            && self.leases.is_empty()
+            && self.versions.is_empty()
+            && self.holds.is_empty()
     }
 
     pub fn merge(&mut self, other: Garbage) {
@@ -39,6 +50,8 @@ impl Garbage {
         self.fds.extend(other.fds);
         self.holes.extend(other.holes);
         self.leases.extend(other.leases);
+        self.versions.extend(other.versions);
+        self.holds.extend(other.holds);
     }
 }
 
@@ -53,6 +66,8 @@ pub struct Catalogue {
     pub volumes: BTreeMap<VolumeId, Volume>,
     pub publishes: BTreeMap<String, Publish>,
     pub leases: HashMap<LeaseId, Lease>,
+    /// The leases of publishes that are mounts.
+    pub mounts: HashMap<String, LeaseId>,
     /// Descriptors of allocations and slabs. Not in the log: the keeper has them.
     fds: HashMap<u64, Arc<OwnedFd>>,
     next_id: u64,
@@ -72,8 +87,10 @@ impl Catalogue {
             volumes: BTreeMap::new(),
             publishes: BTreeMap::new(),
             leases: HashMap::new(),
+            mounts: HashMap::new(),
             fds,
-            next_id: 1,
+            // 1 is what FUSE calls every root.
+            next_id: 2,
             compacted_len: 0,
         };
         let mut garbage = Garbage::default();
@@ -176,6 +193,7 @@ impl Catalogue {
             Fact::VolumeDeleted(id) => {
                 let id = VolumeId::new(id).map_err(|e| e.to_string())?;
                 if let Some(volume) = self.volumes.remove(&id) {
+                    freeing.versions = volume.objects.keys().copied().collect();
                     freeing.memory = volume.memory();
                 }
                 self.end_leases(|lease| lease.volume == id, &mut garbage, &mut freeing);
@@ -198,7 +216,12 @@ impl Catalogue {
                 let id = LeaseId::from_slice(&opened.lease).ok_or("a lease id of a wrong length")?;
                 let publish = self.publishes.get(&opened.publish).ok_or("a lease of an unknown publish")?;
                 let volume = VolumeId::new(publish.volume.clone()).map_err(|e| e.to_string())?;
-                self.leases.insert(id, Lease::new(opened.publish, volume, opened.client));
+                if opened.mount {
+                    self.mounts.insert(opened.publish.clone(), id);
+                }
+                let mut lease = Lease::new(opened.publish, volume, opened.client);
+                lease.mount = opened.mount;
+                self.leases.insert(id, lease);
             }
             Fact::LeaseEnded(lease) => {
                 let ended = LeaseId::from_slice(&lease);
@@ -238,37 +261,40 @@ impl Catalogue {
                 self.known(&created.volume)?.slabs.add(created.slab);
             }
             Fact::Held(held) => self.hold(&held, &mut freeing)?,
-            Fact::HoldsReleased(released) => {
-                let lease = LeaseId::from_slice(&released.lease).and_then(|id| self.leases.get_mut(&id));
-                if let Some(lease) = lease {
-                    let versions: Vec<u64> = released.holds.iter().filter_map(|h| lease.holds.remove(h)).collect();
-                    if let Some(volume) = self.volumes.get_mut(&lease.volume) {
-                        versions.iter().for_each(|version| volume.release(*version, &mut freeing));
-                    }
-                }
-            }
-            Fact::Renamed(r) => {
-                let volume = self.known(&r.volume)?;
-                let replaced = volume.tree.rename((r.from_parent, &r.from_name), (r.to_parent, &r.to_name))?;
-                if let Some(child) = replaced {
-                    volume.child(child, &mut freeing);
-                }
-                self.answered(r.origin.as_ref(), 0);
-            }
+            Fact::HoldsReleased(released) => self.release(&released, &mut garbage, &mut freeing),
+            Fact::Renamed(renamed) => self.rename(&renamed, &mut freeing)?,
             Fact::Unlinked(unlinked) => {
                 let volume = self.known(&unlinked.volume)?;
                 let child = volume.tree.remove(unlinked.parent, &unlinked.name)?;
+                volume.tree.touch(unlinked.parent, unlinked.time_ns);
                 volume.child(child, &mut freeing);
                 self.answered(unlinked.origin.as_ref(), 0);
             }
             Fact::DirectoryMade(made) => {
                 self.used(made.directory);
+                let meta = made.meta.unwrap_or_else(|| meta::of_directory(made.time_ms, (0, 0)));
                 let tree = &mut self.known(&made.volume)?.tree;
-                tree.make_directory(made.parent, &made.name, made.directory, made.time_ms)?;
-                self.answered(made.origin.as_ref(), 0);
+                tree.make_directory(made.parent, &made.name, made.directory, meta, made.cookie)?;
+                self.answered(made.origin.as_ref(), made.directory);
             }
+            Fact::DraftMade(mut made) => {
+                self.used(made.node);
+                let (origin, node) = (made.origin.take(), made.node);
+                self.known(&made.volume)?.make_draft(made)?;
+                self.answered(origin.as_ref(), node);
+            }
+            Fact::DraftGrown(grown) => {
+                self.used(grown.memory);
+                self.known(&grown.volume)?.grow_draft(&grown)?;
+            }
+            Fact::DraftShown(node) => self.known(&node.volume)?.show_draft(node.node, &mut freeing)?,
+            Fact::DraftDropped(node) => self.known(&node.volume)?.drop_draft(node.node, &mut freeing)?,
+            Fact::DraftJoined(joined) => self.known(&joined.volume)?.join_draft(joined.node, joined.publish)?,
+            Fact::BackingNoted(noted) => self.note_backing(&noted),
+            Fact::MetaChanged(changed) => self.change_meta(changed)?,
             Fact::Answered(answered) => self.answered(answered.origin.as_ref(), answered.version),
         }
+        garbage.versions = std::mem::take(&mut freeing.versions);
         for (slab, offset, len) in freeing.holes {
             garbage.holes.extend(self.fd(slab).map(|fd| (fd, offset, len)));
         }
@@ -337,9 +363,64 @@ impl Catalogue {
         if let Some(before) = before {
             volume.release(before, freeing);
         }
+        if held.write {
+            volume.count_writer(held.version, true);
+        }
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.holds.insert(origin.request, held.version);
+            if held.write {
+                lease.writing.insert(origin.request);
+            }
         }
+        Ok(())
+    }
+
+    fn release(&mut self, released: &HoldsReleased, garbage: &mut Garbage, freeing: &mut Freeing) {
+        let Some(id) = LeaseId::from_slice(&released.lease) else { return };
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(volume) = self.volumes.get_mut(&lease.volume) else { return };
+        for hold in &released.holds {
+            garbage.holds.push((id, *hold));
+            lease.backings.remove(hold);
+            let wrote = lease.writing.remove(hold);
+            let Some(version) = lease.holds.remove(hold) else { continue };
+            if wrote {
+                volume.count_writer(version, false);
+            }
+            volume.release(version, freeing);
+        }
+    }
+
+    fn rename(&mut self, r: &Renamed, freeing: &mut Freeing) -> Result<(), String> {
+        let volume = self.known(&r.volume)?;
+        let (from, to) = ((r.from_parent, r.from_name.as_slice()), (r.to_parent, r.to_name.as_slice()));
+        if r.exchange {
+            volume.tree.exchange(from, to)?;
+        } else if let Some(child) = volume.tree.rename(from, to)? {
+            volume.child(child, freeing);
+        }
+        volume.tree.touch(r.from_parent, r.time_ns);
+        volume.tree.touch(r.to_parent, r.time_ns);
+        self.answered(r.origin.as_ref(), 0);
+        Ok(())
+    }
+
+    fn note_backing(&mut self, noted: &BackingNoted) {
+        let Some(origin) = &noted.origin else { return };
+        if let Some(lease) = LeaseId::from_slice(&origin.lease).and_then(|id| self.leases.get_mut(&id))
+            && lease.holds.contains_key(&origin.request)
+        {
+            lease.backings.insert(origin.request, noted.backing);
+        }
+    }
+
+    fn change_meta(&mut self, changed: MetaChanged) -> Result<(), String> {
+        let volume = self.known(&changed.volume)?;
+        let meta = match volume.objects.get_mut(&changed.node) {
+            Some(object) => &mut object.meta,
+            None => volume.tree.meta_mut(changed.node).ok_or_else(|| format!("no node {}", changed.node))?,
+        };
+        *meta = changed.meta.unwrap_or_default();
         Ok(())
     }
 
@@ -361,9 +442,18 @@ impl Catalogue {
 
     fn end_lease(&mut self, id: LeaseId, lease: &Lease, garbage: &mut Garbage, freeing: &mut Freeing) {
         garbage.leases.push(id);
-        garbage.keys.push(id.key());
+        if lease.mount {
+            self.mounts.remove(&lease.publish);
+        } else {
+            garbage.keys.push(id.key());
+        }
         let Some(volume) = self.volumes.get_mut(&lease.volume) else { return };
-        lease.holds.values().for_each(|version| volume.release(*version, freeing));
+        for (hold, version) in &lease.holds {
+            if lease.writing.contains(hold) {
+                volume.count_writer(*version, false);
+            }
+            volume.release(*version, freeing);
+        }
         for reservation in lease.reservations.values() {
             volume.drop_reservation(*reservation, freeing);
         }
@@ -397,6 +487,7 @@ impl Catalogue {
                 lost_ms: volume.lost_ms,
                 root: volume.tree.root(),
                 bound_device: volume.device.clone(),
+                root_meta: volume.tree.meta(volume.tree.root()).cloned(),
             }));
         }
         facts.extend(self.publishes.values().cloned().map(Fact::Published));
@@ -405,6 +496,7 @@ impl Catalogue {
                 lease: id.0.to_vec(),
                 publish: lease.publish.clone(),
                 client: lease.client.clone(),
+                mount: lease.mount,
             }));
         }
         for (id, volume) in &self.volumes {
@@ -414,7 +506,11 @@ impl Catalogue {
             let origin = |request| Some(Origin { lease: id.0.to_vec(), request });
             let volume = lease.volume.as_str();
             facts.extend(lease.holds.iter().map(|(request, version)| {
-                Fact::Held(Held { origin: origin(*request), volume: volume.to_owned(), version: *version })
+                let write = lease.writing.contains(request);
+                Fact::Held(Held { origin: origin(*request), volume: volume.to_owned(), version: *version, write })
+            }));
+            facts.extend(lease.backings.iter().map(|(request, backing)| {
+                Fact::BackingNoted(BackingNoted { origin: origin(*request), backing: *backing })
             }));
             facts.extend(
                 lease
@@ -433,24 +529,45 @@ impl Catalogue {
 }
 
 fn volume_facts(id: &str, volume: &Volume, facts: &mut Vec<Fact>) {
-    for (parent, name, directory, time_ms) in volume.tree.directories() {
+    for (parent, name, directory, cookie) in volume.tree.directories() {
         facts.push(Fact::DirectoryMade(DirectoryMade {
             volume: id.to_owned(),
             origin: None,
             parent,
             name: name.to_vec(),
             directory,
-            time_ms,
+            time_ms: volume.tree.time_ms(directory),
+            meta: volume.tree.meta(directory).cloned(),
+            cookie,
         }));
     }
     for slab in volume.slabs.ids() {
         facts.push(Fact::SlabCreated(SlabCreated { volume: id.to_owned(), slab }));
     }
-    for (parent, name, version) in volume.tree.objects() {
-        facts.extend(volume.objects.get(&version).map(|o| Fact::Sealed(o.to_record(id, parent, name))));
+    let sealed = |version, parent, name: &[u8], cookie| {
+        let object = volume.objects.get(&version);
+        object.and_then(|o| o.to_record(id, parent, name, cookie)).map(Fact::Sealed)
+    };
+    let mut drafts = Vec::new();
+    for (parent, name, version, cookie) in volume.tree.objects() {
+        match volume.draft(version) {
+            None => facts.extend(sealed(version, parent, name, cookie)),
+            Some(draft) => {
+                // Its base first, at the same name.
+                facts.extend(sealed(draft.base, parent, name, cookie));
+                drafts.push((version, cookie));
+            }
+        }
     }
     for object in volume.objects.values().filter(|o| !o.visible) {
-        facts.push(Fact::Sealed(object.to_record(id, 0, b"")));
+        facts.extend(object.to_record(id, 0, b"", 0).map(Fact::Sealed));
+        if object.as_draft().is_some() {
+            drafts.push((object.version, 0));
+        }
+    }
+    for (node, cookie) in drafts {
+        let Some((made, grown)) = volume.draft_records(id, node, cookie) else { continue };
+        facts.extend([Fact::DraftMade(made), Fact::DraftGrown(grown)]);
     }
     for (reservation, r) in &volume.reservations {
         facts.push(Fact::Reserved(Reserved {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use gpuvol_protocol::admin::VolumeSpec;
 use gpuvol_protocol::message::{Tier, Usage};
 
+use super::meta;
 use super::object::{Content, Object, Reservation, charge_of};
 use super::quota::{Quota, Share};
 use super::record::{Sealed, Slot, VolumeCreated};
@@ -18,6 +19,8 @@ pub struct Freeing {
     pub memory: Vec<u64>,
     /// Ranges of slabs without objects: slab, offset, length.
     pub holes: Vec<(u64, u64, u64)>,
+    /// Versions that are gone.
+    pub versions: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,7 @@ impl Volume {
             device,
             lost_ms: created.lost_ms,
             written: false,
-            tree: Tree::new(created.root),
+            tree: Tree::new(created.root, created.root_meta.unwrap_or_else(|| meta::of_directory(0, (0, 0)))),
             quota: Quota::new(spec.capacity),
             slabs: Slabs::default(),
             objects: HashMap::new(),
@@ -88,9 +91,20 @@ impl Volume {
 
     /// An object appears at its name; what was there is hidden.
     pub fn seal(&mut self, record: &Sealed, freeing: &mut Freeing) -> Result<Option<Reservation>, String> {
-        let object = Object::from_record(record);
-        let replaced =
-            if record.hidden { None } else { self.tree.put_object(record.parent, &record.name, record.version)? };
+        let mut object = Object::from_record(record);
+        let mut replaced = None;
+        if let Content::Slot(slot) = &object.content {
+            // First: what goes below may be the last of its slab.
+            self.slabs.take(slot)?;
+        }
+        if record.freezes {
+            self.freeze(&mut object, freeing)?;
+        } else if !record.hidden {
+            replaced = self.tree.put_object(record.parent, &record.name, record.version, record.cookie)?;
+            if record.cookie == 0 && replaced.is_none() {
+                self.tree.touch(record.parent, object.meta.mtime_ns);
+            }
+        }
         let reservation = match record.reservation {
             0 => None,
             id => {
@@ -101,9 +115,6 @@ impl Volume {
                 reservation
             }
         };
-        if let Content::Slot(slot) = &object.content {
-            self.slabs.take(slot)?;
-        }
         let share = if object.visible { Share::Sealed } else { Share::Pinned };
         self.quota_parts(&object).iter().for_each(|(tier, bytes)| self.quota.take(share, *tier, *bytes));
         self.objects.insert(object.version, object);
@@ -113,10 +124,34 @@ impl Volume {
         Ok(reservation)
     }
 
+    /// A draft becomes the sealed `object`: same node, same handles, same name.
+    fn freeze(&mut self, object: &mut Object, freeing: &mut Freeing) -> Result<(), String> {
+        let Some(Object { content: Content::Draft(draft), holds, visible, .. }) = self.objects.remove(&object.version)
+        else {
+            return Err(format!("no draft {} to freeze", object.version));
+        };
+        (object.holds, object.visible) = (holds, visible);
+        self.quota.give_back(Share::Reserved, Tier::Host, draft.charge);
+        let kept = object.memory().any(|id| id == draft.memory);
+        if draft.memory != 0 && !kept {
+            freeing.memory.push(draft.memory);
+        }
+        self.let_go_of_base(draft.base, object.version, freeing);
+        Ok(())
+    }
+
     /// A version loses its name. It is freed now, or when the last hold on it ends.
     pub fn hide(&mut self, version: u64, freeing: &mut Freeing) {
-        let Some(object) = self.objects.get_mut(&version) else { return };
+        let Some(object) = self.objects.get_mut(&version).filter(|o| o.visible) else { return };
         object.visible = false;
+        if let Content::Draft(draft) = &object.content {
+            let (base, open) = (draft.base, object.holds > 0);
+            self.hide_base(base, version, freeing);
+            if !open {
+                self.free(version, Share::Reserved, freeing);
+            }
+            return;
+        }
         if object.holds == 0 {
             self.free(version, Share::Sealed, freeing);
             return;
@@ -138,7 +173,15 @@ impl Volume {
         let Some(object) = self.objects.get_mut(&version) else { return };
         object.holds = object.holds.saturating_sub(1);
         if object.holds == 0 && !object.visible {
-            self.free(version, Share::Pinned, freeing);
+            let share = if object.as_draft().is_some() { Share::Reserved } else { Share::Pinned };
+            self.free(version, share, freeing);
+        }
+    }
+
+    /// A mount's handle that may write is there, or gone.
+    pub fn count_writer(&mut self, node: u64, comes: bool) {
+        if let Some(draft) = self.draft_mut(node) {
+            draft.writers = if comes { draft.writers + 1 } else { draft.writers.saturating_sub(1) };
         }
     }
 
@@ -150,12 +193,9 @@ impl Volume {
 
     /// Every allocation and slab of the volume.
     pub fn memory(&self) -> Vec<u64> {
-        let objects = self.objects.values().flat_map(|object| match &object.content {
-            Content::Segments { allocations, .. } => allocations.as_slice(),
-            Content::Slot(_) => &[],
-        });
-        let reserved = self.reservations.values().flat_map(Reservation::memory);
-        objects.chain(reserved).map(|a| a.id).chain(self.slabs.ids()).collect()
+        let objects = self.objects.values().flat_map(Object::memory);
+        let reserved = self.reservations.values().flat_map(Reservation::memory).map(|a| a.id);
+        objects.chain(reserved).chain(self.slabs.ids()).collect()
     }
 
     fn free(&mut self, version: u64, share: Share, freeing: &mut Freeing) {
@@ -163,9 +203,12 @@ impl Volume {
         for (tier, bytes) in self.quota_parts(&object) {
             self.quota.give_back(share, tier, bytes);
         }
+        freeing.memory.extend(object.memory());
+        freeing.versions.push(version);
         match &object.content {
-            Content::Segments { allocations, .. } => freeing.memory.extend(allocations.iter().map(|a| a.id)),
             Content::Slot(slot) => self.free_slot(slot, freeing),
+            Content::Draft(draft) => self.let_go_of_base(draft.base, version, freeing),
+            Content::Segments { .. } | Content::Link(_) => {}
         }
     }
 
@@ -184,7 +227,7 @@ impl Volume {
                 let on_device: Vec<_> = allocations.iter().filter(|a| !a.device.is_empty()).cloned().collect();
                 charge_of(&on_device, &[])
             }
-            Content::Slot(_) => 0,
+            Content::Slot(_) | Content::Draft(_) | Content::Link(_) => 0,
         };
         [(Tier::Gpu, device), (Tier::Host, object.charge() - device)]
     }

@@ -13,12 +13,16 @@ use gpuvol_protocol::admin::{
 };
 use gpuvol_protocol::message::{Done, Tier};
 use gpuvol_protocol::types::{Bytes, size};
+use gpuvol_protocol::view::JOURNAL_BYTES;
 use gpuvol_protocol::{Channel, Code, DeviceUuid, Fault, FrameError, Limits, TypeError, VolumeId};
 
-use crate::catalogue::record::{Fact, VolumeCreated, VolumeExpanded};
+use super::view;
+use crate::catalogue::lease::LeaseId;
+use crate::catalogue::record::{Fact, LeaseOpened, VolumeCreated, VolumeExpanded};
 use crate::catalogue::state::{Catalogue, Garbage};
-use crate::node::{Node, internal, listener_key};
+use crate::node::{MountFds, Node, fuse_key, internal, journal_key, listener_key};
 use crate::provision::Provisioned;
+use rustix::fs::FileType;
 
 /// Most admin connections at once.
 const MAX_CONNECTIONS: usize = 64;
@@ -146,7 +150,7 @@ fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
     node.provisions.write(&Provisioned::new(&spec)).map_err(internal)?;
     let root = catalogue.new_id();
     let id = spec.id.clone();
-    let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new() };
+    let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new(), root_meta: None };
     match catalogue.commit(Fact::VolumeCreated(created)) {
         Ok(garbage) => node.reap(garbage),
         Err(fault) => {
@@ -206,7 +210,7 @@ fn list_volumes(node: &Arc<Node>, list: &ListVolumes) -> Answered {
 
 fn report(catalogue: &Catalogue, id: &str) -> Result<VolumeReport, Fault> {
     let volume = catalogue.volume(id)?;
-    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == id).count();
+    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == id && !l.mount).count();
     let publishes = catalogue.publishes.values().filter(|p| p.volume == id).count();
     let condition = if volume.lost_ms == 0 {
         String::new()
@@ -231,6 +235,42 @@ fn capacity(node: &Arc<Node>, get: &GetCapacity) -> Answered {
     Ok(AdminAnswer::Capacity(books.capacity(&node.catalogue(), tier, &get.device)))
 }
 
+/// The first half of a publish that is a mount: its `/dev/fuse`. The mounter serves it from now on.
+fn publish_mount(node: &Arc<Node>, publish: Publish, fuse: OwnedFd) -> Answered {
+    let name = publish.publish.clone();
+    let journal = gpuvol_memory::memfd::growable().map_err(internal)?;
+    rustix::fs::ftruncate(&journal, JOURNAL_BYTES).map_err(internal)?;
+    let fds = MountFds { fuse: Arc::new(fuse), journal: Arc::new(journal) };
+    let lease = LeaseId::random();
+    let known = {
+        let catalogue = node.catalogue();
+        check_publish(&catalogue, &publish)?;
+        catalogue.publishes.contains_key(&name)
+    };
+    if known {
+        let message = format!("{} is published already; unpublish it before it is mounted again", publish.target);
+        return Err(Fault::new(Code::AlreadyExists, message));
+    }
+    node.keeper.hold(&[(fuse_key(&name), fds.fuse.clone()), (journal_key(&name), fds.journal.clone())])?;
+    let mut catalogue = node.catalogue();
+    let opened = LeaseOpened { lease: lease.0.to_vec(), publish: name.clone(), client: "mount".into(), mount: true };
+    let committed = check_publish(&catalogue, &publish)
+        .and_then(|()| accept_loss(node, &mut catalogue, &publish.volume))
+        .and_then(|()| catalogue.commit(Fact::Published(publish)))
+        .and_then(|_| catalogue.commit(Fact::LeaseOpened(opened)));
+    match committed {
+        Ok(garbage) => node.reap(garbage),
+        Err(fault) => {
+            node.reap(Garbage { keys: vec![fuse_key(&name), journal_key(&name)], ..Garbage::default() });
+            return Err(fault);
+        }
+    }
+    node.mounts().insert(name, fds);
+    drop(catalogue);
+    node.announce();
+    done()
+}
+
 fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
     let invalid = |why: &str| Fault::new(Code::InvalidArgument, format!("publish of volume {}: {why}", publish.volume));
     let [listener] =
@@ -243,6 +283,14 @@ fn publish(node: &Arc<Node>, publish: Publish, fds: Vec<OwnedFd>) -> Answered {
         || texts.iter().any(|t| t.len() > MAX_TEXT)
     {
         return Err(invalid("a name, target or pod that is empty or too long"));
+    }
+    if publish.mount.is_some() {
+        if rustix::fs::fstat(&listener)
+            .map_or(true, |stat| FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice)
+        {
+            return Err(invalid("the descriptor is no /dev/fuse"));
+        }
+        return publish_mount(node, publish, listener);
     }
     if !rustix::net::sockopt::socket_acceptconn(&listener).unwrap_or(false) {
         return Err(invalid("the descriptor is not a listening socket"));
@@ -293,7 +341,7 @@ fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> 
     }
     if let Some(same) = catalogue.publishes.get(&publish.publish) {
         // How the pod is called is for people: it makes no other publish.
-        if (Publish { pod: same.pod.clone(), ..publish.clone() }) == *same {
+        if (Publish { pod: same.pod.clone(), mount: same.mount, ..publish.clone() }) == *same {
             return Ok(());
         }
         let message = format!(
@@ -318,15 +366,32 @@ fn check_publish(catalogue: &Catalogue, publish: &Publish) -> Result<(), Fault> 
 fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
     // Nobody new comes in, and who is in is sent away, before the leases end.
     node.end_publish(&unpublish.publish);
+    if unpublish.listener_only {
+        node.keeper.drop_keys(&[listener_key(&unpublish.publish)]);
+        // A connection that was accepted just before was not in the table yet.
+        node.end_publish(&unpublish.publish);
+        node.wait_for_no_connection(&unpublish.publish, Duration::from_secs(2));
+        return done();
+    }
     let mut catalogue = node.catalogue();
-    if catalogue.publishes.contains_key(&unpublish.publish) {
+    if let Some(known) = catalogue.publishes.get(&unpublish.publish) {
+        let volume = known.volume.clone();
+        let written = view::written_by(&catalogue, &unpublish.publish);
         let garbage = catalogue.commit(Fact::Unpublished(unpublish.publish.clone()))?;
         drop(catalogue);
         // Now, and not with the rest: a publish of the same name that follows holds its listener under the same key.
-        node.keeper.drop_keys(&[listener_key(&unpublish.publish)]);
+        let name = unpublish.publish.as_str();
+        node.keeper.drop_keys(&[listener_key(name), fuse_key(name), journal_key(name)]);
+        node.mounts().remove(name);
+        node.announce();
         node.reap(garbage);
         // Who came in between the first time and the commit.
         node.end_publish(&unpublish.publish);
+        for id in written {
+            if let Err(fault) = view::freeze(node, &volume, id) {
+                tracing::error!(volume, node = id, %fault, "a file of a mount that is gone could not be sealed");
+            }
+        }
     }
     done()
 }
@@ -334,7 +399,10 @@ fn unpublish(node: &Arc<Node>, unpublish: &Unpublish) -> Answered {
 fn list_publishes(node: &Arc<Node>, list: &ListPublishes) -> AdminAnswer {
     let catalogue = node.catalogue();
     let of_volume = |p: &&Publish| list.volume.is_empty() || p.volume == list.volume;
-    AdminAnswer::Publishes(Publishes { publishes: catalogue.publishes.values().filter(of_volume).cloned().collect() })
+    let publishes: Vec<Publish> = catalogue.publishes.values().filter(of_volume).cloned().collect();
+    let silent = |p: &&Publish| !node.is_served(&p.publish, p.mount.is_some());
+    let unserved = publishes.iter().filter(silent).map(|p| p.publish.clone()).collect();
+    AdminAnswer::Publishes(Publishes { publishes, unserved })
 }
 
 fn status(node: &Arc<Node>) -> NodeReport {
@@ -349,7 +417,7 @@ fn status(node: &Arc<Node>) -> NodeReport {
         held,
         volumes: catalogue.volumes.len() as u64,
         publishes: catalogue.publishes.len() as u64,
-        leases: catalogue.leases.len() as u64,
+        leases: catalogue.leases.values().filter(|lease| !lease.mount).count() as u64,
         connections: node.connection_count() as u64,
         log_bytes: catalogue.log().size(),
         uptime_ms: u64::try_from(node.started.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -6,11 +6,12 @@ use gpuvol_protocol::message::{Answer, Done, Entries, Entry, List, Mkdir, Rename
 use gpuvol_protocol::{Code, Fault, ObjectPath};
 
 use super::session::{Asker, Outcome};
+use crate::catalogue::meta;
 use crate::catalogue::record::{DirectoryMade, Fact, Renamed, Unlinked};
 use crate::catalogue::state::Catalogue;
 use crate::catalogue::tree::{Child, PathError};
 use crate::catalogue::volume::Volume;
-use crate::node::{Node, now_ms};
+use crate::node::{Node, now_ms, now_ns};
 
 /// Most entries of one page; with names and producers of the greatest length it fits a frame.
 const PAGE: usize = 1000;
@@ -47,19 +48,24 @@ pub fn place(catalogue: &Catalogue, volume: &str, path: &ObjectPath) -> Result<(
 }
 
 /// Makes the missing parents of a path: putting `a/b/c` does not need `a/b` first.
-pub fn make_parents(node: &Node, catalogue: &mut Catalogue, volume: &str, parent: &ObjectPath) -> Result<u64, Fault> {
+pub fn make_parents(node: &Node, catalogue: &mut Catalogue, asker: &Asker, parent: &ObjectPath) -> Result<u64, Fault> {
+    let volume = asker.volume.as_str();
     let found = catalogue.volume(volume)?;
     let (mut at, missing) = found.tree.descend(parent).map_err(|e| not_there(volume, parent, e))?;
     let missing: Vec<Vec<u8>> = missing.into_iter().map(<[u8]>::to_vec).collect();
     for name in missing {
         room_for_entry(catalogue.volume(volume)?, &parent.to_string())?;
         let directory = catalogue.new_id();
-        let made =
-            DirectoryMade { volume: volume.to_owned(), origin: None, parent: at, name, directory, time_ms: now_ms() };
+        let made = DirectoryMade { volume: volume.to_owned(), parent: at, name, directory, ..new_directory(asker) };
         node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
         at = directory;
     }
     Ok(at)
+}
+
+fn new_directory(asker: &Asker) -> DirectoryMade {
+    let time_ms = now_ms();
+    DirectoryMade { time_ms, meta: Some(meta::of_directory(time_ms, asker.owner)), ..DirectoryMade::default() }
 }
 
 /// One entry more, or the error that names how many there may be.
@@ -75,16 +81,17 @@ pub fn room_for_entry(volume: &Volume, path: &str) -> Result<(), Fault> {
     Err(Fault::new(Code::LimitExceeded, message))
 }
 
-fn entry_of(volume: &Volume, name: &[u8], child: Child) -> Entry {
+/// What a client sees at a name; `None` for a file that its first writer has not closed yet.
+fn entry_of(volume: &Volume, name: &[u8], child: Child) -> Option<Entry> {
     match child {
-        Child::Directory(id) => Entry {
+        Child::Directory(id) => Some(Entry {
             name: name.to_vec(),
             directory: true,
             version: id,
             time_ms: volume.tree.time_ms(id),
             ..Entry::default()
-        },
-        Child::Object(version) => volume.objects.get(&version).map(|o| o.entry(name)).unwrap_or_default(),
+        }),
+        Child::Object(version) => volume.sealed(version).map(|o| o.entry(name)),
     }
 }
 
@@ -94,7 +101,8 @@ pub fn stat(node: &Arc<Node>, asker: &Asker, stat: &Stat) -> Outcome {
     let volume = catalogue.volume(&asker.volume)?;
     let child = volume.tree.lookup(&path).map_err(|e| not_there(&asker.volume, &path, e))?;
     let name = path.split().map_or(&[][..], |(_, name)| name);
-    Ok((Answer::Entry(entry_of(volume, name, child)), vec![]))
+    let entry = entry_of(volume, name, child).ok_or_else(|| not_there(&asker.volume, &path, PathError::NotFound))?;
+    Ok((Answer::Entry(entry), vec![]))
 }
 
 pub fn list(node: &Arc<Node>, asker: &Asker, list: &List) -> Outcome {
@@ -112,12 +120,16 @@ pub fn list(node: &Arc<Node>, asker: &Asker, list: &List) -> Outcome {
         Ok(0) | Err(_) => PAGE,
         Ok(limit) => limit.min(PAGE),
     };
-    let (page, more) = volume.tree.page(directory, &list.after, limit);
-    let entries = page
-        .into_iter()
+    let mut names = volume.tree.after(directory, &list.after);
+    let mut entries = Vec::new();
+    let more = loop {
+        let Some((name, child)) = names.next() else { break false };
+        if entries.len() == limit {
+            break true;
+        }
         // Attributes are for stat and open: a page of them could outgrow a frame.
-        .map(|(name, child)| Entry { attributes: Vec::new(), ..entry_of(volume, name, child) })
-        .collect();
+        entries.extend(entry_of(volume, name, child).map(|entry| Entry { attributes: Vec::new(), ..entry }));
+    };
     Ok((Answer::Entries(Entries { entries, more }), vec![]))
 }
 
@@ -170,6 +182,8 @@ pub fn rename(node: &Arc<Node>, asker: &Asker, request: u64, rename: &Rename) ->
         from_name,
         to_parent,
         to_name,
+        exchange: false,
+        time_ns: now_ns(),
     };
     node.reap(catalogue.commit(Fact::Renamed(renamed))?);
     drop(catalogue);
@@ -197,7 +211,8 @@ pub fn unlink(node: &Arc<Node>, asker: &Asker, request: u64, unlink: &Unlink) ->
         }
         _ => {}
     }
-    let unlinked = Unlinked { volume: volume.to_owned(), origin: asker.origin(request), parent, name };
+    let unlinked =
+        Unlinked { volume: volume.to_owned(), origin: asker.origin(request), parent, name, time_ns: now_ns() };
     node.reap(catalogue.commit(Fact::Unlinked(unlinked))?);
     done()
 }
@@ -211,7 +226,7 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
     }
     let volume = asker.volume.as_str();
     if mkdir.parents {
-        make_parents(node, &mut catalogue, volume, &path)?;
+        make_parents(node, &mut catalogue, asker, &path)?;
         return done();
     }
     let (parent, name, child) = place(&catalogue, volume, &path)?;
@@ -226,7 +241,7 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
         parent,
         name,
         directory,
-        time_ms: now_ms(),
+        ..new_directory(asker)
     };
     node.reap(catalogue.commit(Fact::DirectoryMade(made))?);
     done()
@@ -235,6 +250,6 @@ pub fn mkdir(node: &Arc<Node>, asker: &Asker, request: u64, mkdir: &Mkdir) -> Ou
 pub fn statfs(node: &Arc<Node>, asker: &Asker) -> Outcome {
     let catalogue = node.catalogue();
     let volume = catalogue.volume(&asker.volume)?;
-    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == asker.volume).count();
+    let leases = catalogue.leases.values().filter(|l| l.volume.as_str() == asker.volume && !l.mount).count();
     Ok((Answer::Usage(volume.usage(leases as u64)), vec![]))
 }

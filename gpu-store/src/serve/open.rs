@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpuvol_protocol::message::{Answer, Open, Opened, Tier};
-use gpuvol_protocol::{Code, DeviceUuid, Fault, ObjectPath};
+use gpuvol_protocol::{Code, Fault, ObjectPath};
 
 use super::names::not_there;
 use super::session::{Asker, Outcome};
+use super::view::Source;
 use crate::catalogue::object::{Content, Object};
-use crate::catalogue::record::{Fact, Held, Slot};
+use crate::catalogue::record::{Fact, Held, HoldsReleased, Slot};
 use crate::catalogue::state::Catalogue;
 use crate::catalogue::tree::{Child, PathError};
 use crate::node::{Node, internal};
@@ -27,7 +28,12 @@ pub fn open(node: &Arc<Node>, asker: &Asker, request: u64, open: &Open) -> Outco
     let mut catalogue = node.catalogue();
     loop {
         match find(&catalogue, asker, &path, open.version)? {
-            Some(object) => return hand_out(node, &mut catalogue, asker, request, open, &path, &object),
+            Some(object) if open.host_only && object.tier() == Tier::Gpu => {
+                hold(node, &mut catalogue, asker, request, object.version)?;
+                drop(catalogue);
+                return hand_out_replica(node, asker, request, &path, &object);
+            }
+            Some(object) => return hand_out(node, &mut catalogue, asker, request, &path, &object),
             None if open.wait_ms == 0 => return Err(not_there(&asker.volume, &path, PathError::NotFound)),
             None => {}
         }
@@ -60,7 +66,7 @@ fn find(catalogue: &Catalogue, asker: &Asker, path: &ObjectPath, version: u64) -
         let message = format!("{path} in volume {} is at version {at_path}, not {version}", asker.volume);
         return Err(Fault::new(Code::NotFound, message));
     }
-    Ok(volume.objects.get(&at_path).cloned())
+    Ok(volume.sealed(at_path).cloned())
 }
 
 fn hand_out(
@@ -68,18 +74,9 @@ fn hand_out(
     catalogue: &mut Catalogue,
     asker: &Asker,
     request: u64,
-    open: &Open,
     path: &ObjectPath,
     object: &Object,
 ) -> Outcome {
-    if open.host_only && object.tier() == Tier::Gpu {
-        let gpu = DeviceUuid::try_from(object.device()).map_or_else(|e| e.to_string(), |u| u.to_string());
-        let message = format!(
-            "{path} in volume {} is in the memory of {gpu} and has no replica on the host; open it from a process that sees that GPU",
-            asker.volume
-        );
-        return Err(Fault::new(Code::DeviceMismatch, message));
-    }
     let mut opened =
         Opened { entry: Some(object.entry(path.split().map_or(&[][..], |(_, n)| n))), ..Opened::default() };
     let (allocations, segments) = match &object.content {
@@ -88,29 +85,67 @@ fn hand_out(
             return Ok((Answer::Opened(opened), vec![]));
         }
         Content::Segments { allocations, segments } => (allocations, segments),
+        Content::Link(target) => {
+            let message = format!(
+                "{path} in volume {} is a symbolic link to {}; open what it leads to",
+                asker.volume,
+                String::from_utf8_lossy(target)
+            );
+            return Err(Fault::new(Code::InvalidArgument, message));
+        }
+        Content::Draft(_) => return Err(internal("a draft was handed out")),
     };
-    if catalogue.lease(asker.lease)?.holds.len() >= MAX_HOLDS {
-        let message = format!("this client has {MAX_HOLDS} objects open, the most it may; close some");
-        return Err(Fault::new(Code::LimitExceeded, message));
-    }
     let fds: Option<Vec<Arc<OwnedFd>>> = allocations.iter().map(|a| catalogue.fd(a.id)).collect();
     let fds = fds.ok_or_else(|| internal(format!("{path} has lost its memory")))?;
-    let held = Held { origin: asker.origin(request), volume: asker.volume.clone(), version: object.version };
-    node.reap(catalogue.commit(Fact::Held(held))?);
+    hold(node, catalogue, asker, request, object.version)?;
     opened.hold = request;
     opened.allocations.clone_from(allocations);
     opened.segments.clone_from(segments);
     Ok((Answer::Opened(opened), fds))
 }
 
+/// The request's id pins a version for the client.
+fn hold(node: &Node, catalogue: &mut Catalogue, asker: &Asker, request: u64, version: u64) -> Result<(), Fault> {
+    if catalogue.lease(asker.lease)?.holds.len() >= MAX_HOLDS {
+        let message = format!("this client has {MAX_HOLDS} objects open, the most it may; close some");
+        return Err(Fault::new(Code::LimitExceeded, message));
+    }
+    let held = Held { origin: asker.origin(request), volume: asker.volume.clone(), version, write: false };
+    node.reap(catalogue.commit(Fact::Held(held))?);
+    Ok(())
+}
+
+/// A replica in host memory, made now where there is none. The object is held already.
+fn hand_out_replica(node: &Node, asker: &Asker, request: u64, path: &ObjectPath, object: &Object) -> Outcome {
+    match Source::of(node, &asker.volume, object.version) {
+        Ok(Source::Segments { allocations, segments, fds, replica: Some(replica) }) => {
+            node.hosting.keep(asker.lease, request, replica);
+            let entry = Some(object.entry(path.split().map_or(&[][..], |(_, name)| name)));
+            let opened = Opened { entry, hold: request, allocations, segments, replica: true, ..Opened::default() };
+            Ok((Answer::Opened(opened), fds))
+        }
+        Ok(_) => Err(internal(format!("{path} is on no GPU after all"))),
+        Err(fault) => {
+            let released = HoldsReleased { lease: asker.lease.0.to_vec(), holds: vec![request] };
+            node.reap(node.catalogue().commit(Fact::HoldsReleased(released))?);
+            Err(fault)
+        }
+    }
+}
+
 /// A small object's bytes. Read under the lock, because a slot is used again as soon as its object is gone.
-fn read_slot(catalogue: &Catalogue, slot: &Slot) -> Result<Vec<u8>, Fault> {
+pub fn read_slot(catalogue: &Catalogue, slot: &Slot) -> Result<Vec<u8>, Fault> {
     let slab = catalogue.fd(slot.slab).ok_or_else(|| internal("a slab without memory"))?;
-    let mut content = vec![0; usize::try_from(slot.len).map_err(internal)?];
+    read_fd(&slab, slot.offset, slot.len)
+}
+
+/// Bytes of memory that this process may not map.
+pub fn read_fd(memory: &OwnedFd, offset: u64, len: u64) -> Result<Vec<u8>, Fault> {
+    let mut content = vec![0; usize::try_from(len).map_err(internal)?];
     let mut done = 0;
     while done < content.len() {
-        match rustix::io::pread(&slab, &mut content[done..], slot.offset + done as u64).map_err(internal)? {
-            0 => return Err(internal("a slab is shorter than its objects")),
+        match rustix::io::pread(memory, &mut content[done..], offset + done as u64).map_err(internal)? {
+            0 => return Err(internal("memory that is shorter than what is in it")),
             n => done += n,
         }
     }

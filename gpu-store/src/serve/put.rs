@@ -17,9 +17,11 @@ use super::check::{
     check_attributes, check_charge, check_count, check_descriptors, check_segments, invalid, seal_memfd, unknown,
 };
 use super::names::{answered, make_parents, named, place, room_for_entry};
+use super::pending::Pending;
 use super::session::{Answered, Asker, Outcome};
+use crate::catalogue::meta;
 use crate::catalogue::object::Reservation;
-use crate::catalogue::quota::{Share, charge};
+use crate::catalogue::quota::charge;
 use crate::catalogue::record::{self, DeviceBound, Fact, ReservationDropped, Reserved};
 use crate::catalogue::state::{Catalogue, memory_key};
 use crate::catalogue::tree::{Child, PathError};
@@ -27,35 +29,6 @@ use crate::node::{Node, internal, now_ms};
 
 /// Most reservations of one lease at once.
 const MAX_RESERVATIONS: usize = 1024;
-
-/// Quota taken for memory that is being made; given back unless [`Pending::settle`] is called under the lock that
-/// commits.
-struct Pending<'n> {
-    node: &'n Node,
-    volume: &'n str,
-    tier: Tier,
-    bytes: u64,
-}
-
-impl Pending<'_> {
-    fn settle(mut self, catalogue: &mut Catalogue) {
-        if let Ok(volume) = catalogue.volume_mut(self.volume) {
-            volume.quota.give_back(Share::Pending, self.tier, self.bytes);
-        }
-        self.bytes = 0;
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        if let Ok(volume) = self.node.catalogue().volume_mut(self.volume) {
-            volume.quota.give_back(Share::Pending, self.tier, self.bytes);
-        }
-    }
-}
 
 pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) -> Outcome {
     let path = ObjectPath::new(create.path.as_slice())?;
@@ -92,20 +65,20 @@ pub fn create(node: &Arc<Node>, asker: &Asker, request: u64, create: &Create) ->
         if catalogue.memory_count() >= node.max_memory() {
             return Err(too_much_memory(node));
         }
-        let volume = catalogue.volume_mut(&asker.volume)?;
-        volume.quota.check(&asker.volume, &path.to_string(), bytes)?;
-        volume.quota.take(Share::Pending, tier, bytes);
-        (Pending { node, volume: &asker.volume, tier, bytes }, catalogue.new_id(), catalogue.new_id())
+        catalogue.volume(&asker.volume)?.quota.check(&asker.volume, &path.to_string(), bytes)?;
+        let pending = Pending::take(node, &mut catalogue, &asker.volume, tier, bytes)?;
+        (pending, catalogue.new_id(), catalogue.new_id())
     };
 
     let fd = match tier {
         Tier::Gpu => None,
-        Tier::Host => Some(host_memory(node, asker, &path, memory, bytes)?),
+        // Of exactly the object's size: then a mount lets the kernel read it by itself.
+        Tier::Host => Some(host_memory(node, asker, &path, memory, create.size)?),
     };
     let allocation = fd.as_ref().map(|_| Allocation {
         id: memory,
         kind: AllocationKind::Memfd.into(),
-        len: bytes,
+        len: create.size,
         device: Vec::new(),
     });
     let reserved = Reserved {
@@ -369,7 +342,7 @@ pub fn publish(
 ) -> Result<u64, Fault> {
     check_place(catalogue, &asker.volume, path, exclusive)?;
     let (parent, _) = named(path)?;
-    make_parents(node, catalogue, &asker.volume, &parent)?;
+    make_parents(node, catalogue, asker, &parent)?;
     let (parent, name, _) = place(catalogue, &asker.volume, path)?;
     let version = catalogue.new_id();
     sealed.volume.clone_from(&asker.volume);
@@ -378,6 +351,7 @@ pub fn publish(
     sealed.name = name;
     sealed.time_ms = now_ms();
     sealed.producer.clone_from(&asker.producer);
+    sealed.meta = Some(meta::of_client(sealed.time_ms, asker.owner));
     node.reap(catalogue.commit(Fact::Sealed(sealed))?);
     Ok(version)
 }

@@ -32,6 +32,8 @@ pub struct Asker {
     pub lease: LeaseId,
     /// Pod and program, for people.
     pub producer: String,
+    /// Who the kernel says is there: user and group, which own what is made.
+    pub owner: (u32, u32),
 }
 
 impl Asker {
@@ -94,6 +96,7 @@ pub fn accept(node: &Arc<Node>, publish: &str, listener: &Arc<OwnedFd>) {
 
 fn converse(node: &Arc<Node>, publish: &str, stream: UnixStream) -> Result<(), FrameError> {
     stream.set_nonblocking(false)?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream).map_err(std::io::Error::from)?;
     let place = node.admit(publish, &stream);
     let mut channel = Channel::new(stream, Limits::default());
     let refuse =
@@ -105,7 +108,7 @@ fn converse(node: &Arc<Node>, publish: &str, stream: UnixStream) -> Result<(), F
     };
     let Some((hello, _)) = channel.receive::<Hello>(Some(HELLO))? else { return Ok(()) };
     let (asker, welcome, pipe) = match greet(node, publish, &hello) {
-        Ok(greeted) => greeted,
+        Ok((asker, welcome, pipe)) => (Asker { owner: (peer.uid.as_raw(), peer.gid.as_raw()), ..asker }, welcome, pipe),
         Err(fault) => return refuse(&mut channel, fault),
     };
     channel.send(&welcome, &pipe.as_ref().map(AsFd::as_fd).into_iter().collect::<Vec<_>>())?;
@@ -163,6 +166,7 @@ fn greet(node: &Arc<Node>, publish: &str, hello: &Hello) -> Result<(Asker, Welco
         read_only: known.read_only,
         lease,
         producer,
+        owner: (0, 0),
     };
     let welcome = Welcome {
         version: version.number(),
@@ -192,7 +196,8 @@ fn new_lease(node: &Arc<Node>, publish: &str, client: &str) -> Result<(LeaseId, 
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(internal)?;
     let read = Arc::new(read);
     node.keeper.hold(&[(lease.key(), read.clone())])?;
-    let opened = LeaseOpened { lease: lease.0.to_vec(), publish: publish.to_owned(), client: client.to_owned() };
+    let opened =
+        LeaseOpened { lease: lease.0.to_vec(), publish: publish.to_owned(), client: client.to_owned(), mount: false };
     let committed = {
         let mut catalogue = node.catalogue();
         // The publish may have ended while the keeper was asked.

@@ -58,7 +58,7 @@ pub fn put_inline(node: &Arc<Node>, asker: &Asker, request: u64, inline: PutInli
 }
 
 /// Copies an object's bytes into its slot. Memory to memory: short enough for the catalogue's lock.
-fn write_slot(slab: &OwnedFd, offset: u64, content: &[u8]) -> Result<(), Fault> {
+pub fn write_slot(slab: &OwnedFd, offset: u64, content: &[u8]) -> Result<(), Fault> {
     let mut done = 0;
     while done < content.len() {
         done += rustix::io::pwrite(slab, &content[done..], offset + done as u64).map_err(internal)?;
@@ -66,7 +66,7 @@ fn write_slot(slab: &OwnedFd, offset: u64, content: &[u8]) -> Result<(), Fault> 
     Ok(())
 }
 
-fn new_slab(node: &Arc<Node>, volume: &str) -> Result<(), Fault> {
+pub fn new_slab(node: &Node, volume: &str) -> Result<(), Fault> {
     let fd = rustix::fs::memfd_create("gpuvol-slab", MemfdFlags::CLOEXEC).map_err(internal)?;
     // Its pages come as objects do, so a slab takes no more memory than they need.
     rustix::fs::ftruncate(&fd, SLAB_SIZE).map_err(internal)?;

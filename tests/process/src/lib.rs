@@ -5,6 +5,7 @@
 pub mod child;
 pub mod node;
 pub mod raw;
+pub mod view;
 
 /// Bytes that are different at every offset and for every seed.
 pub fn pattern(size: u64, seed: u64) -> Vec<u8> {

@@ -56,7 +56,9 @@ impl TestNode {
     /// A node whose store sees the fake CUDA driver's GPUs.
     pub fn with_fake_gpu(env: &[(&str, &str)]) -> Self {
         let fake = binary("libgpuvol_fake_cuda.so", "gpuvol-fake-cuda");
-        let mut all = vec![("GPUVOL_LIBNVML", fake.to_str().unwrap())];
+        // The store asks NVML; its copier is what uses CUDA.
+        let fake = fake.to_str().unwrap();
+        let mut all = vec![("GPUVOL_LIBNVML", fake), ("GPUVOL_LIBCUDA", fake)];
         all.extend_from_slice(env);
         Self::with(&["--memfd-devices"], &all)
     }

@@ -131,14 +131,49 @@ fn a_gpu_that_the_reader_does_not_see_is_named() {
     let volume = published.connect();
     volume.put_bytes(&path("a"), &pattern(1000, 1), &upload()).unwrap();
     let other = DeviceUuid([9; 16]).to_string();
-    let error = client(&published, &[("GPUVOL_FAKE_CUDA_DEVICES", &other)], &["open", "a"]).unwrap_err();
+    let in_place = ["open", "--in-place", "a"];
+    let error = client(&published, &[("GPUVOL_FAKE_CUDA_DEVICES", &other)], &in_place).unwrap_err();
     let own = DeviceUuid(gpu().uuid()).to_string();
     assert!(error.contains(&own) && error.contains(&other), "both are named: {error}");
-    let error = client(&published, &[("GPUVOL_LIBCUDA", "/nowhere/libcuda.so")], &["open", "a"]).unwrap_err();
+    let error = client(&published, &[("GPUVOL_LIBCUDA", "/nowhere/libcuda.so")], &in_place).unwrap_err();
     assert!(error.contains(&own) && error.contains("/nowhere/libcuda.so"), "{error}");
-    let host_only = OpenOptions { host_only: true, ..OpenOptions::default() };
-    let error = volume.open(&path("a"), &host_only).unwrap_err();
-    assert!(error.code() == Code::DeviceMismatch && error.to_string().contains(&own), "{error}");
+}
+
+#[test]
+fn who_does_not_see_the_gpu_reads_a_copy_on_the_host() {
+    let node = node();
+    let published = node.gpu_volume("v", 64 * MIB);
+    let volume = published.connect();
+    let bytes = pattern(3 * MIB + 5, 1);
+    volume.put_bytes(&path("a"), &bytes, &upload()).unwrap();
+    let other = DeviceUuid([9; 16]).to_string();
+    let said = client(&published, &[("GPUVOL_FAKE_CUDA_DEVICES", &other)], &["open", "a"]).unwrap();
+    assert_eq!((said["way"].as_str(), said["size"].as_u64()), (Some("copied"), Some(3 * MIB + 5)));
+    let host = OpenOptions { host: true, ..OpenOptions::default() };
+    let copy = volume.open(&path("a"), &host).unwrap();
+    assert_eq!((copy.way(), copy.on_host()), (OpenWay::Copied, true));
+    assert!(copy.bytes().unwrap() == bytes);
+    // The volume's quota does not pay for it, and it stays readable when the object is gone.
+    assert_eq!(volume.usage().unwrap().used, 4 * MIB);
+    volume.unlink(&path("a")).unwrap();
+    assert!(copy.bytes().unwrap() == bytes);
+}
+
+#[test]
+fn a_mount_reads_and_rewrites_what_is_on_the_gpu() {
+    let node = node();
+    let published = node.gpu_volume("v", 64 * MIB);
+    let volume = published.connect();
+    let bytes = pattern(3 * MIB + 5, 1);
+    volume.put_bytes(&path("a"), &bytes, &upload()).unwrap();
+    let mount = node.mount("v", "pod", false);
+    assert!(mount.read("a").unwrap() == bytes);
+    let (draft, handle) = mount.open_to_write("a", false).unwrap();
+    mount.write(draft.id, 0, b"x").unwrap();
+    mount.release(handle, false);
+    let mut changed = bytes.clone();
+    changed[0] = b'x';
+    assert!(volume.open(&path("a"), &OpenOptions::default()).unwrap().bytes().unwrap() == changed);
 }
 
 #[test]

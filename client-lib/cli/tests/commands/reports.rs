@@ -33,7 +33,7 @@ fn the_doctor_knows_the_node() {
     let mut node = Node::start();
     let data = node.volume("data", 64 * MIB);
     node.volume("idle", 64 * MIB);
-    node.admin(AdminOp::Unpublish(Unpublish { publish: "idle".into() }), &[]);
+    node.admin(AdminOp::Unpublish(Unpublish { publish: "idle".into(), ..Unpublish::default() }), &[]);
     let report = node.run(args!["doctor", "--json", "--state", node.state(), &data]).json();
     assert_eq!(report["ok"], true);
     let find = |report: &serde_json::Value, area: &str, check: &str| {

@@ -364,7 +364,7 @@ impl Driver {
     }
 
     pub(crate) fn stream_destroy(&self, stream: u64) -> Call<()> {
-        // SAFETY: only `lanes` calls this, once, for the stream that it made.
+        // SAFETY: only `lanes` and `stage` call this, once, for a stream that they made.
         self.check("cuStreamDestroy_v2", unsafe { (self.symbols.stream_destroy)(stream_pointer(stream)) })
     }
 
@@ -404,7 +404,7 @@ impl Driver {
     }
 
     pub(crate) fn free_host(&self, host: NonNull<u8>) -> Call<()> {
-        // SAFETY: only `lanes` calls this, once, for the buffer that it allocated.
+        // SAFETY: only `lanes` and `stage` call this, once, for a buffer that they allocated.
         self.check("cuMemFreeHost", unsafe { (self.symbols.mem_free_host)(host.as_ptr().cast()) })
     }
 }

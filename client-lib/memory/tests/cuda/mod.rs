@@ -1,7 +1,7 @@
 //! Cases that only device memory has, for the fake driver and for a real one.
 #![allow(clippy::unwrap_used)]
 
-use gpuvol_memory::cuda::{Adoption, DeviceCopy, NotAdoptable, device_of_pointer};
+use gpuvol_memory::cuda::{Adoption, DeviceCopy, NotAdoptable, Piece, Staging, device_of_pointer};
 use gpuvol_memory::{Access, Allocation, CudaMemory, HostMemory, Mapping, Memory, MemoryError};
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
@@ -125,4 +125,63 @@ pub fn claims_are_checked(memory: &CudaMemory) {
     };
     assert!(refused, "{smaller:?}");
     assert!(matches!(claim(7 << 20), Err(MemoryError::Cuda(failure)) if failure.call == "cuMemMap"));
+}
+
+/// Pieces of every kind and of lengths around those of chunks, laid end to end into memory without a page.
+pub fn fills(memory: &CudaMemory) {
+    const MIB: u64 = 1 << 20;
+    let data = bytes(12 << 20, 5);
+    let mut device = memory.create(12 * MIB).unwrap().map(Access::ReadWrite).unwrap();
+    device.copy_in(0, &data).unwrap();
+    let host = HostMemory.create(12 * MIB).unwrap();
+    host.write_at(0, &data).unwrap();
+    let staging = Staging::new(memory);
+    let on_device = |offset, len| Piece::Device { mapping: &device, offset, len };
+    let on_host = |offset, len| Piece::Host { memory: &host, offset, len };
+    let small: Vec<Piece<'_>> = (0..3000).map(|n| on_device(n * 1000, 1 + n % 900)).collect();
+    let shapes = [
+        vec![],
+        vec![on_device(0, 0), Piece::Bytes(&[])],
+        vec![on_device(77, 1)],
+        vec![on_device(0, 12 * MIB)],
+        vec![Piece::Bytes(&data[..100]), on_device(4097, 2 * MIB), on_host(3, 2 * MIB - 100), on_device(12 * MIB, 0)],
+        vec![
+            on_host(1, 5 * MIB + 1),
+            Piece::Bytes(&data[..3 << 20]),
+            on_device(5, 7 * MIB),
+            Piece::Bytes(&data[9..10]),
+        ],
+        [&small[..], &[on_device(0, 2 * MIB)], &small[..500]].concat(),
+    ];
+    for pieces in &shapes {
+        let mut expected = Vec::new();
+        for piece in pieces {
+            let (offset, len) = match *piece {
+                Piece::Bytes(inline) => {
+                    expected.extend_from_slice(inline);
+                    continue;
+                }
+                Piece::Host { offset, len, .. } | Piece::Device { offset, len, .. } => (offset, len),
+            };
+            expected.extend_from_slice(&data[usize::try_from(offset).unwrap()..][..usize::try_from(len).unwrap()]);
+        }
+        let len = expected.len() as u64;
+        let target = HostMemory.create_bare(len + 10).unwrap();
+        let mut mapping = target.map(Access::ReadWrite).unwrap();
+        assert_eq!(staging.fill(&mut mapping, pieces), Ok(len));
+        let mut seen = vec![1; expected.len() + 10];
+        target.read_at(0, &mut seen).unwrap();
+        assert!(seen[..expected.len()] == expected, "{} pieces, {len} bytes", pieces.len());
+        assert_eq!(seen[expected.len()..], [0; 10]);
+        drop(mapping);
+        target.seal().unwrap();
+    }
+    let target = HostMemory.create_bare(1000).unwrap();
+    let mut mapping = target.map(Access::ReadWrite).unwrap();
+    let error = staging.fill(&mut mapping, &[on_device(0, 900), on_device(0, 101)]).unwrap_err();
+    assert_eq!(error.error, MemoryError::OutOfBounds { offset: 0, len: 1001, size: 1000 });
+    let error = staging.fill(&mut mapping, &[on_host(0, 9), on_device(12 * MIB - 1, 2)]).unwrap_err();
+    assert_eq!((error.piece, matches!(error.error, MemoryError::OutOfBounds { .. })), (Some(1), true));
+    let mut read_only = target.map(Access::ReadOnly).unwrap();
+    assert_eq!(staging.fill(&mut read_only, &[on_device(0, 9)]).unwrap_err().error, MemoryError::ReadOnly);
 }

@@ -20,8 +20,8 @@ use crate::dev::node::{Node, Plan};
 use crate::dev::programs::Programs;
 use crate::dev::python::Python;
 use crate::dev::record::Layout;
-use crate::dev::up::mount_mode;
 use crate::dev::{Error, Result};
+use crate::publish::Best;
 
 /// The volume's size, in bytes: a promise; memory is taken when something is written.
 const CAPACITY: u64 = 4 << 30;
@@ -73,7 +73,7 @@ async fn by_volume(stages: &Stages<'_>, interrupts: &mut Interrupts) -> Result<(
     let plan = Plan {
         layout: Layout { state: site.state() },
         targets: site.targets(),
-        mode: mount_mode(&site.state())?,
+        mode: Best::here(&site.state()).mode,
         capacity: CAPACITY,
         wish: request.wish,
         programs: Programs::find(request.bin_dir.as_deref())?,

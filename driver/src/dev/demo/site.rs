@@ -83,7 +83,7 @@ impl Site {
     /// The ends of the node's logs; `None` where there are none.
     pub fn log_tails(&self) -> Option<String> {
         let layout = Layout { state: self.state() };
-        let logs = [programs::KEEPER, programs::STORE, programs::PLUGIN]
+        let logs = [programs::KEEPER, programs::STORE, programs::MOUNTER, programs::PLUGIN]
             .map(|name| (name, layout.log(name)))
             .into_iter()
             .filter(|(_, log)| log.exists())

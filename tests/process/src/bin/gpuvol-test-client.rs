@@ -33,7 +33,12 @@ enum What {
     /// Opens an object and reads it where it is.
     ReadPieces { path: String },
     /// Opens an object, says its checksum, and keeps it open.
-    Open { path: String },
+    Open {
+        path: String,
+        /// Only the object's own memory will do.
+        #[arg(long)]
+        in_place: bool,
+    },
     /// Puts device memory of the first GPU, and times it against a copy within the GPU.
     GpuPut { path: String, size: u64, seed: u64 },
     /// Opens an object in GPU memory, says how long that took with CUDA up, and its checksum.
@@ -65,9 +70,9 @@ fn main() {
             say(&serde_json::json!({"reserved": created.reserved}));
             stay();
         }
-        What::Open { path: at } => {
+        What::Open { path: at, in_place } => {
             let start = Instant::now();
-            let options = OpenOptions { wait: Duration::from_secs(10), ..OpenOptions::default() };
+            let options = OpenOptions { wait: Duration::from_secs(10), in_place, ..OpenOptions::default() };
             let object = or_end(volume.open(&path(&at), &options));
             let seconds = start.elapsed().as_secs_f64();
             let bytes = or_end(object.bytes());
