@@ -15,6 +15,7 @@ use gpuvol_protocol::{Code, Fault};
 use crate::budget::{Books, Budgets};
 use crate::catalogue::lease::LeaseId;
 use crate::catalogue::log::Log;
+use crate::catalogue::meta;
 use crate::catalogue::record::{Fact, VolumeCreated};
 use crate::catalogue::state::{Catalogue, Garbage};
 use crate::copier::Copier;
@@ -312,8 +313,8 @@ impl Node {
             self.provisions.write(&file).map_err(io)?;
             let root = catalogue.new_id();
             let spec = Some(file.spec());
-            let created =
-                VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new(), root_meta: None };
+            let root_meta = Some(meta::of_directory(now_ms(), (0, 0)));
+            let created = VolumeCreated { spec, lost_ms: file.lost_ms, root, bound_device: Vec::new(), root_meta };
             self.reap(catalogue.commit(Fact::VolumeCreated(created))?);
         }
         Ok(())

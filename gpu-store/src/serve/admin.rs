@@ -18,9 +18,10 @@ use gpuvol_protocol::{Channel, Code, DeviceUuid, Fault, FrameError, Limits, Type
 
 use super::view;
 use crate::catalogue::lease::LeaseId;
+use crate::catalogue::meta;
 use crate::catalogue::record::{Fact, LeaseOpened, VolumeCreated, VolumeExpanded};
 use crate::catalogue::state::{Catalogue, Garbage};
-use crate::node::{MountFds, Node, fuse_key, internal, journal_key, listener_key};
+use crate::node::{MountFds, Node, fuse_key, internal, journal_key, listener_key, now_ms};
 use crate::provision::Provisioned;
 use rustix::fs::FileType;
 
@@ -150,7 +151,8 @@ fn create_volume(node: &Arc<Node>, spec: VolumeSpec) -> Answered {
     node.provisions.write(&Provisioned::new(&spec)).map_err(internal)?;
     let root = catalogue.new_id();
     let id = spec.id.clone();
-    let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new(), root_meta: None };
+    let root_meta = Some(meta::of_directory(now_ms(), (0, 0)));
+    let created = VolumeCreated { spec: Some(spec), lost_ms: 0, root, bound_device: Vec::new(), root_meta };
     match catalogue.commit(Fact::VolumeCreated(created)) {
         Ok(garbage) => node.reap(garbage),
         Err(fault) => {
