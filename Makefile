@@ -80,7 +80,7 @@ gpu-bundle:
 	cargo build --release -p gpuvol-store -p gpuvol-process-tests -p gpuvol-csi -p gpuvol-cli
 	cargo test --release --no-run -p gpuvol-memory --features real-gpu --test cuda_real
 	rm -rf target/gpu-bundle && mkdir -p target/gpu-bundle
-	cp target/release/{gpuvol,gpuvol-dev,gpuvol-csi,gpuvol-keeper,gpuvol-store,gpuvol-test-client,gpuvol-gpu-suite} target/gpu-bundle/
+	cp target/release/{gpuvol,gpuvol-dev,gpuvol-csi,gpuvol-mounter,gpuvol-keeper,gpuvol-store,gpuvol-test-client,gpuvol-gpu-suite} target/gpu-bundle/
 	cp $$(ls -t target/release/deps/cuda_real-* | grep -v '\.d$$' | head -n 1) target/gpu-bundle/cuda_real
 
 gpu: gpu-bundle

@@ -1,6 +1,7 @@
 //! Command-line flags, checked once.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
@@ -33,6 +34,10 @@ pub struct Flags {
     /// The most that a volume is at its target path; by default a view where FUSE can be used, else bind.
     #[arg(long, value_enum)]
     mount: Option<MountFlag>,
+    /// How long the requests in a mount may stay unanswered before it is ended, in seconds: more than gpuvol-mounter's
+    /// own --deadline, after which that answers with an error.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    hang_deadline: u32,
     /// What to log: error, warn, info, debug, trace, or a filter by module. Requests and secrets are logged at no level.
     #[arg(long, env = "GPUVOL_LOG", default_value = "info", value_name = "FILTER")]
     log: String,
@@ -63,6 +68,8 @@ pub struct Config {
     pub roots: Roots,
     /// The most that a volume is at its target; `None` for what can be had.
     pub mount: Option<MountMode>,
+    /// How long a mount may answer nothing.
+    pub hang_deadline: Duration,
     /// A filter for [`crate::logging::start`].
     pub log: String,
 }
@@ -124,6 +131,7 @@ impl Flags {
                 MountFlag::Bind => MountMode::Bind,
                 MountFlag::None => MountMode::None,
             }),
+            hang_deadline: Duration::from_secs(self.hang_deadline.into()),
             log: self.log,
         })
     }

@@ -27,3 +27,4 @@ pub mod target;
 pub mod topology;
 pub mod undo;
 pub mod view;
+pub mod watch;

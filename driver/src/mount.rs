@@ -3,9 +3,9 @@
 //! A mount is made detached: it is made what it should be while nobody can see it, and one call attaches it. So there is
 //! no moment at which a pod has another one, and a failure before that call leaves nothing.
 
-pub mod abort;
 mod detached;
 pub mod fuse;
+pub mod table;
 
 use std::io;
 use std::os::fd::BorrowedFd;

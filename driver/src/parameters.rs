@@ -170,6 +170,7 @@ mod tests {
             &[(TIER, "host"), (ON_LOSS, "empty")][..],
             &[(TIER, "gpu"), (DEVICE, UUID)][..],
             &[(DEVICE, "auto"), (FILES, "none"), ("csi.storage.k8s.io/pvc/name", "x")][..],
+            &[(FILES, "view")][..],
         ] {
             let parameters = parse(pairs).unwrap();
             let mut context = parameters.context();
@@ -186,7 +187,7 @@ mod tests {
         assert!(text(&[(TIER, "disk")]).contains("gpu, host"));
         assert!(text(&[(DEVICE, "0")]).contains("GPU-xxxxxxxx"));
         assert!(text(&[(ON_LOSS, "keep")]).contains("fail, empty"));
-        assert!(text(&[(FILES, "view")]).contains("client library"));
+        assert!(text(&[(FILES, "socket")]).contains("view, none"));
         assert!(text(&[(TIER, "host"), (DEVICE, UUID)]).contains("needs gpuvol.dev/tier: gpu"));
     }
 

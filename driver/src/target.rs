@@ -104,6 +104,12 @@ impl Roots {
         (!roots.is_empty() && roots.iter().all(fine)).then_some(Self(roots))
     }
 
+    /// Whether a path, in its one spelling and without links, is below a root.
+    pub fn hold(&self, path: &Path) -> bool {
+        let below = |root: &PathBuf| root.canonicalize().is_ok_and(|root| path.starts_with(root));
+        self.0.iter().any(below)
+    }
+
     /// Opens the parent directory of a target.
     pub fn open(&self, path: &TargetPath) -> Result<Target, TargetError> {
         let whole = Path::new(path.as_str());
@@ -206,6 +212,9 @@ mod tests {
         assert!(matches!(open(&root, "pods/link/mount"), Err(TargetError::Link { .. })));
         assert!(matches!(open(&root, "pods/alias/mount"), Err(TargetError::Link { .. })));
         assert!(matches!(open(&root, "pods/2/mount"), Err(TargetError::NoParent { .. })));
+        let through_link = Roots::new(vec![alias]).unwrap();
+        let real = root.canonicalize().unwrap();
+        assert!(through_link.hold(&real.join("pods/1/mount")) && !through_link.hold(dir.path()));
         let roots = Roots::new(vec![root.clone()]).unwrap();
         for outside in ["/etc/mount", root.to_str().unwrap(), &format!("{}x/mount", root.display())] {
             let path = TargetPath::parse(outside).unwrap();

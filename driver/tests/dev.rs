@@ -7,10 +7,10 @@ mod dev_node;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use dev_node::{DevNode, dev, eventually, get, is_root, kill, put, residue};
+use dev_node::{DevNode, cat, dev, eventually, get, has_view, is_root, kill, put, residue, write};
 
 const CONTENT: &[u8] = &[7; 300_000];
 
@@ -24,11 +24,68 @@ fn up_put_get_down() {
     let status = node.status();
     assert_eq!(status["condition"], "up", "{status}");
     assert!(status["used"].as_u64().unwrap() >= 300_000, "{status}");
-    assert_eq!(status["processes"].as_array().unwrap().len(), 4);
+    assert_eq!(status["processes"].as_array().unwrap().len(), if has_view() { 5 } else { 4 });
     node.down();
     assert_eq!(residue(&node), Vec::<String>::new());
     assert!(!node.mount.exists());
     assert!(node.run(&["down", "--mount", node.mount.to_str().unwrap()]).0, "down of nothing is fine");
+}
+
+#[test]
+fn ordinary_programs_see_the_objects_and_objects_are_what_they_write() {
+    if !has_view() {
+        return;
+    }
+    let node = DevNode::new("data");
+    let told = node.up(&[]);
+    assert!(told.contains("(a file system)") && told.contains("cp FILE"), "{told}");
+    put(&node.mount, "object", CONTENT);
+    assert_eq!(cat(&node.mount.join("object")).unwrap(), CONTENT);
+    write(&node.mount.join("file"), CONTENT);
+    assert_eq!(get(&node.mount, "file"), CONTENT);
+    let program = node.mount.join("program");
+    write(&program, b"#!/bin/sh\necho it runs\n");
+    let run = Command::new("timeout").args(["20", "sh", "-c", "chmod +x \"$0\" && \"$0\""]).arg(&program).output();
+    assert_eq!(run.unwrap().stdout, b"it runs\n");
+    node.down();
+    assert_eq!(residue(&node), Vec::<String>::new());
+}
+
+#[test]
+fn who_is_inside_does_not_keep_the_node() {
+    let node = DevNode::new("data");
+    node.up(&[]);
+    let mut inside = Command::new("sleep").arg("60").current_dir(&node.mount).spawn().unwrap();
+    node.down();
+    assert_eq!(residue(&node), Vec::<String>::new());
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+}
+
+#[test]
+fn a_mounter_that_is_stopped_is_seen_and_costs_nothing_for_good() {
+    if !has_view() {
+        return;
+    }
+    let node = DevNode::new("data");
+    node.up(&[]);
+    put(&node.mount, "x", CONTENT);
+    let mounter = node.pid("gpuvol-mounter");
+    let signal =
+        |what: &str| assert!(Command::new("kill").args([what, &mounter.to_string()]).status().unwrap().success());
+    signal("-STOP");
+    let mut reader = Command::new("cat").arg(node.mount.join("x")).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(reader.try_wait().unwrap().is_none());
+    assert_eq!(node.status()["name"].as_str().map(str::is_empty), Some(false), "status does not wait for the mount");
+    signal("-CONT");
+    assert!(reader.wait().unwrap().success());
+    signal("-STOP");
+    let mut reader = Command::new("cat").arg(node.mount.join("x")).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    node.down();
+    assert!(!reader.wait().unwrap().success());
+    assert_eq!(residue(&node), Vec::<String>::new());
 }
 
 #[test]
@@ -79,7 +136,8 @@ fn each_program_is_killed_and_started_again_and_nothing_is_lost() {
     put(&node.mount, "x", CONTENT);
     let mut count = std::collections::HashMap::new();
     // The store again at the end: only what the new keeper got from it brings the content back.
-    for role in ["gpuvol-store", "gpuvol-csi", "gpuvol-keeper", "gpuvol-store"] {
+    let mounter = ["gpuvol-mounter"].into_iter().filter(|_| has_view());
+    for role in ["gpuvol-store", "gpuvol-csi", "gpuvol-keeper", "gpuvol-store"].into_iter().chain(mounter) {
         let before = node.pid(role);
         kill(before);
         let restarts = count.entry(role).and_modify(|n| *n += 1).or_insert(1);
@@ -92,6 +150,10 @@ fn each_program_is_killed_and_started_again_and_nothing_is_lost() {
             eventually("the store hands over", || node.held() > 0);
         }
         assert_eq!(get(&node.mount, "x"), CONTENT, "after {role}");
+        if has_view() {
+            assert_eq!(cat(&node.mount.join("x")).unwrap(), CONTENT, "after {role}");
+            write(&node.mount.join(format!("written-after-{role}")), role.as_bytes());
+        }
     }
     put(&node.mount, "y", b"more");
     node.down();
@@ -100,7 +162,11 @@ fn each_program_is_killed_and_started_again_and_nothing_is_lost() {
 
 #[test]
 fn down_takes_away_what_is_left_of_a_node() {
-    for also in [&["gpuvol-keeper"][..], &["gpuvol-csi"], &["gpuvol-store", "gpuvol-csi"], &[]] {
+    let mut all = vec![&["gpuvol-keeper"][..], &["gpuvol-csi"], &["gpuvol-store", "gpuvol-csi"], &[]];
+    if has_view() {
+        all.push(&["gpuvol-mounter"]);
+    }
+    for also in all {
         let node = DevNode::new("data");
         node.up(&[]);
         put(&node.mount, "x", CONTENT);

@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 use gpuvol_csi::csi::NodeGetVolumeStatsRequest;
 use gpuvol_csi::csi::volume_capability::access_mode::Mode;
 use gpuvol_csi::listener;
-use gpuvol_csi::mount::fuse::FuseMount;
+use gpuvol_csi::mount::fuse::{FuseMount, may_pass_through};
 use gpuvol_csi::publish::steps::Hook;
+use gpuvol_csi::watch;
 use gpuvol_protocol::Code as FaultCode;
 use support::fake_mounter::Script as Mounter;
 use support::fake_store::Script;
 use support::namespace::{mounting, mounting_as_user};
-use support::{PATIENCE, Rig, mounts_at, publish, refused};
+use support::{PATIENCE, Rig, config, mounts_at, publish, refused};
 use tonic::Code;
 
 /// What a pod does first: connects to the socket below its mount.
@@ -79,7 +80,10 @@ async fn it_is_a_file_system() {
     assert!(line.contains("default_permissions") && line.contains("allow_other"), "{line}");
     let known = rig.store.publishes().remove(0).mount.unwrap();
     assert_eq!(known.connection, connection);
-    assert!(known.agreed.unwrap().max_write >= 4096);
+    let agreed = known.agreed.unwrap();
+    assert!(agreed.max_write >= 4096);
+    const PASSTHROUGH: u64 = 1 << 37;
+    assert!(may_pass_through() || agreed.flags & PASSTHROUGH == 0);
     assert!(connects(&target));
     let mode = fs::metadata(target.join(".gpuvol.sock")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o777);
@@ -286,6 +290,32 @@ fn a_user_inside_does_not_keep_the_target() {
         assert!(child.try_wait().unwrap().is_none(), "it was not harmed");
         child.kill().unwrap();
         child.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_mount_that_hangs_for_good_is_ended_and_published_anew() {
+    mounting("a_mount_that_hangs_for_good_is_ended_and_published_anew", async {
+        if !has_fuse() {
+            return;
+        }
+        let mut rig = Rig::new().await;
+        let config = config(rig.dir.path(), &[]);
+        if let Err(error) = watch::start(config.state, config.roots, Duration::from_secs(1)) {
+            eprintln!("skipped: nobody can watch over mounts here: {error}");
+            return;
+        }
+        let (volume, target) = (rig.create("v").await, rig.target("pod-1"));
+        rig.publish(&volume, &target).await.unwrap();
+        let mut child = inside(&target);
+        rig.store.mounter(Mounter::Silent);
+        look(&mut child);
+        eventually("the process ends", || child.try_wait().unwrap().is_some());
+        rig.store.mounter(Mounter::Serve);
+        rig.publish(&volume, &target).await.unwrap();
+        assert!(connects(&target));
+        rig.unpublish(&volume, &target).await.unwrap();
+        assert_eq!(rig.residue(), Vec::<String>::new());
     });
 }
 

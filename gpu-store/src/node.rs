@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use gpuvol_protocol::view::CLOCK_OFFSET;
 use gpuvol_protocol::{Code, Fault};
 
 use crate::budget::{Books, Budgets};
@@ -88,8 +89,35 @@ struct Connection {
 /// What a mount lives on.
 #[derive(Debug, Clone)]
 pub struct MountFds {
+    pub volume: String,
     pub fuse: Arc<OwnedFd>,
     pub journal: Arc<OwnedFd>,
+    clock: Arc<AtomicU64>,
+}
+
+impl MountFds {
+    pub fn new(volume: &str, fuse: Arc<OwnedFd>, journal: Arc<OwnedFd>) -> Self {
+        let mut clock = [0; 8];
+        // A clock that cannot be read begins anew: nobody has trusted it either.
+        let _ = rustix::io::pread(&journal, &mut clock, CLOCK_OFFSET);
+        let mount = Self {
+            volume: volume.to_owned(),
+            fuse,
+            journal,
+            clock: Arc::new(AtomicU64::new(u64::from_le_bytes(clock))),
+        };
+        // What a store before this one was about to show.
+        mount.tick();
+        mount
+    }
+
+    /// The volume's names or attributes have changed: what the mounter knows of them may be old.
+    fn tick(&self) {
+        let now = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Err(error) = rustix::io::pwrite(&self.journal, &now.to_le_bytes(), CLOCK_OFFSET) {
+            tracing::error!(volume = self.volume, %error, "a mount is not told of a change");
+        }
+    }
 }
 
 /// A connection's place in the table; leaves it when dropped.
@@ -186,7 +214,12 @@ impl Node {
     }
 
     /// Gives ended memory and leases back, in the background.
-    pub fn reap(&self, garbage: Garbage) {
+    pub fn reap(&self, mut garbage: Garbage) {
+        if !garbage.changed.is_empty() {
+            let mounts = self.mounts();
+            mounts.values().filter(|mount| garbage.changed.contains(&mount.volume)).for_each(MountFds::tick);
+            garbage.changed.clear();
+        }
         for lease in &garbage.leases {
             self.watch.remove(&Watched::Lease(*lease));
             self.hosting.end_lease(*lease);
@@ -350,11 +383,13 @@ impl Node {
     }
 
     /// Mounts that outlived the last store, and drafts that it was about to freeze.
-    fn mount_again(&self, mounts: BTreeMap<String, MountFds>, leftovers: &mut Garbage) {
+    fn mount_again(&self, mounts: BTreeMap<String, (Arc<OwnedFd>, Arc<OwnedFd>)>, leftovers: &mut Garbage) {
         let catalogue = self.catalogue();
-        for (publish, fds) in mounts {
-            if catalogue.mounts.contains_key(&publish) {
-                self.mounts().insert(publish, fds);
+        for (publish, (fuse, journal)) in mounts {
+            let known = catalogue.publishes.get(&publish).filter(|_| catalogue.mounts.contains_key(&publish));
+            if let Some(known) = known {
+                let mount = MountFds::new(&known.volume, fuse, journal);
+                self.mounts().insert(publish, mount);
             } else {
                 leftovers.keys.extend([fuse_key(&publish), journal_key(&publish)]);
             }
@@ -489,7 +524,7 @@ struct TakenBack {
     memory: HashMap<u64, Arc<OwnedFd>>,
     leases: HashMap<LeaseId, Arc<OwnedFd>>,
     listeners: HashMap<String, Arc<OwnedFd>>,
-    mounts: BTreeMap<String, MountFds>,
+    mounts: BTreeMap<String, (Arc<OwnedFd>, Arc<OwnedFd>)>,
     /// What nobody uses after a store has ended.
     stale: Vec<String>,
 }
@@ -519,7 +554,7 @@ impl TakenBack {
         }
         for (publish, fuse) in fuse {
             match journals.remove(&publish) {
-                Some(journal) => drop(taken.mounts.insert(publish, MountFds { fuse, journal })),
+                Some(journal) => drop(taken.mounts.insert(publish, (fuse, journal))),
                 None => taken.stale.push(fuse_key(&publish)),
             }
         }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs csi-sanity against the real keeper, store and plugin of target/debug (or $BIN). Needs Go for the first run.
-# Arguments go to csi-sanity, for example: --ginkgo.focus NodePublish. Nothing stays: processes are ended by their pid,
-# and mounts are made in a mount namespace of their own where that is permitted (else the plugin mounts nothing).
+# Runs csi-sanity against the real keeper, store, mounter and plugin of target/debug (or $BIN). Needs Go for the first
+# run. Arguments go to csi-sanity, for example: --ginkgo.focus NodePublish. Nothing stays: processes are ended by their
+# pid, and mounts are made in a mount namespace of their own where that is permitted (else the plugin mounts nothing).
+# Volumes are file systems where /dev/fuse can be used; GPUVOL_SANITY_MOUNT=bind or none forces another form.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -21,14 +22,16 @@ get_sanity() {
 
 if [[ -z ${GPUVOL_SANITY_INSIDE:-} ]]; then
   get_sanity
-  for program in gpuvol-keeper gpuvol-store gpuvol-csi; do
+  for program in gpuvol-keeper gpuvol-store gpuvol-mounter gpuvol-csi; do
     [[ -x $bin/$program ]] || { echo "sanity: $bin/$program is missing; run: cargo build" >&2; exit 2; }
   done
   namespace=(unshare --mount --propagation private)
   [[ $(id -u) == 0 ]] || namespace+=(--user --map-root-user)
   export GPUVOL_SANITY_INSIDE=$sanity
   if "${namespace[@]}" true 2>/dev/null; then
-    GPUVOL_SANITY_MOUNT=bind exec "${namespace[@]}" "${BASH_SOURCE[0]}" "$@"
+    form=bind
+    if [[ -r /dev/fuse && -w /dev/fuse ]]; then form=view; fi
+    GPUVOL_SANITY_MOUNT=${GPUVOL_SANITY_MOUNT:-$form} exec "${namespace[@]}" "${BASH_SOURCE[0]}" "$@"
   fi
   echo "sanity: no mount namespace to be had, so the plugin runs with --mount none" >&2
   GPUVOL_SANITY_MOUNT=none exec "${BASH_SOURCE[0]}" "$@"
@@ -79,6 +82,7 @@ mkdir -p "$state" "$work/kubelet"
 start gpuvol-keeper --state "$state"
 start gpuvol-store --state "$state" --host-budget 40GiB
 await "the store" "$state/store/admin.sock"
+if [[ $GPUVOL_SANITY_MOUNT == view ]]; then start gpuvol-mounter --state "$state"; fi
 start gpuvol-csi --endpoint "unix://$work/csi.sock" --state "$state" --node-name sanity-node \
   --kubelet-dir "$work/kubelet" --mount "$GPUVOL_SANITY_MOUNT" --log debug
 await "the plugin" "$work/csi.sock"

@@ -16,6 +16,11 @@ use crate::message::{Allocation, Done, Segment, Usage};
 pub const ROOT: u64 = 1;
 /// Bytes of the memfd in which a mounter notes what its successor must know of an append that was not answered.
 pub const JOURNAL_BYTES: u64 = 4096;
+/// Where in the journal's memfd, behind the mounter's part, the volume's clock is: 8 bytes, little-endian, which the store
+/// changes with every change of the volume's names and attributes. What a mounter was told of a node that is no draft
+/// stays true for as long as the clock shows what it showed before the mounter asked.
+pub const CLOCK_OFFSET: u64 = JOURNAL_BYTES;
+pub const CLOCK_BYTES: u64 = 8;
 /// Longest target of a symbolic link, `PATH_MAX` of Linux with its end.
 pub const MAX_LINK: usize = 4095;
 /// Most bytes of one extended attribute's value, and of all of one node's names and values.

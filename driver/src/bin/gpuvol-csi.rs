@@ -9,6 +9,7 @@ use gpuvol_csi::config::{Config, Flags};
 use gpuvol_csi::logging;
 use gpuvol_csi::registration;
 use gpuvol_csi::server::{Endpoint, Plugin, serve};
+use gpuvol_csi::watch;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -49,6 +50,9 @@ async fn run(config: &Config) -> Result<(), Failure> {
         version = env!("CARGO_PKG_VERSION"),
         "serving"
     );
+    if let Err(error) = watch::start(config.state.clone(), config.roots.clone(), config.hang_deadline) {
+        tracing::warn!(%error, "nobody watches over mounts here: one that hangs ends with its store, mounter and keeper");
+    }
     // Kubelet calls as soon as it knows of the plugin, so this comes after the endpoint.
     let registrar = config.registration.as_ref().map(registration::start).transpose();
     let _registrar = registrar.map_err(|e| format!("cannot register with kubelet: {e}"))?;

@@ -11,7 +11,7 @@ use gpuvol_protocol::types::SOCKET_NAME;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Result};
-use crate::mount::{self, Found, fuse};
+use crate::mount::{self, Found, fuse, table};
 use crate::target::{Roots, Target, TargetPath};
 
 /// How long an unmount may take.
@@ -123,43 +123,12 @@ fn detach(mount: &Path, target: &Arc<Target>, left: &mut Vec<String>) {
 /// publish.
 fn is_ours(target: &Target) -> bool {
     let publish = format!("/publish/{}", target.path().publish_id());
-    let path = target.path().as_str();
-    mounts()
+    let path = Path::new(target.path().as_str());
+    table::read()
         .iter()
         .rev()
         .find(|m| m.at == path)
         .is_some_and(|m| m.kind == fuse::KIND || m.root.trim_end_matches("//deleted").ends_with(&publish))
-}
-
-/// A line of this process's mount table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
-    /// The directory of the file system that is mounted.
-    pub root: String,
-    /// Where.
-    pub at: String,
-    /// The file system's type.
-    pub kind: String,
-}
-
-pub fn mounts() -> Vec<Mounted> {
-    parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
-}
-
-/// `id parent major:minor ROOT AT options … - KIND …`, with odd bytes in octal.
-pub fn parse_mounts(table: &str) -> Vec<Mounted> {
-    let plain = |field: &str| {
-        [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-            .iter()
-            .fold(field.to_owned(), |text, (octal, byte)| text.replace(octal, byte))
-    };
-    let line = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let kind = system.split(' ').next()?.to_owned();
-        Some(Mounted { root: plain(fields.next()?), at: plain(fields.next()?), kind })
-    };
-    table.lines().filter_map(line).collect()
 }
 
 /// The socket of a publish without a mount, if nobody listens on it any more.
@@ -224,12 +193,5 @@ mod tests {
         assert!(matches!(prepare(&dir.path().join("kept.txt")), Err(Error::NoDirectory { .. })));
         assert!(matches!(prepare(Path::new("/")), Err(Error::NoDirectory { .. })));
         assert!(matches!(prepare(Path::new("/proc")), Err(Error::NoDirectory { .. })));
-    }
-
-    #[test]
-    fn the_mount_table_is_read() {
-        let table = "30 1 0:40 /run/x/publish/1 /data/my\\040volume ro - tmpfs tmpfs rw\nbroken\n";
-        let want = Mounted { root: "/run/x/publish/1".into(), at: "/data/my volume".into(), kind: "tmpfs".into() };
-        assert_eq!(parse_mounts(table), [want]);
     }
 }

@@ -9,6 +9,7 @@ use super::directory;
 use super::place;
 use super::process::{self, Identity, PROGRAMS};
 use super::record::Record;
+use crate::mount::table;
 
 /// How long a process may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
@@ -33,8 +34,8 @@ pub fn sweep(state: &Path, record: &Record) -> Vec<String> {
     let mut left = end_processes(state, record);
     left.extend(directory::restore(&record.mount, &record.before));
     // Removing files must not reach into a mount.
-    let below = directory::mounts().into_iter().filter(|m| Path::new(&m.at).starts_with(state));
-    left.extend(below.map(|m| format!("a mount at {}", m.at)));
+    let below = table::read().into_iter().filter(|m| m.at.starts_with(state));
+    left.extend(below.map(|m| format!("a mount at {}", m.at.display())));
     if left.is_empty() {
         left.extend(remove_state(state, record).err().map(|e| format!("{}: {e}", state.display())));
     }
@@ -81,10 +82,10 @@ fn remove_state(state: &Path, record: &Record) -> io::Result<()> {
 
 /// What is left of anything below these directories: mounts, processes and files.
 pub fn left_of(directory: &Path) -> Vec<String> {
-    let mut left: Vec<String> = directory::mounts()
+    let mut left: Vec<String> = table::read()
         .into_iter()
-        .filter(|m| Path::new(&m.at).starts_with(directory))
-        .map(|m| format!("a mount at {}", m.at))
+        .filter(|m| m.at.starts_with(directory))
+        .map(|m| format!("a mount at {}", m.at.display()))
         .collect();
     left.extend(process::naming(directory).into_iter().map(|(pid, line)| format!("process {pid}: {line}")));
     if fs::symlink_metadata(directory).is_ok() {

@@ -12,6 +12,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::thread::CapabilitySet;
 
 use super::Detached;
+use super::table::{self, Mounted};
 
 /// What `mountinfo` calls the device.
 const SOURCE: &str = "gpuvol";
@@ -70,27 +71,12 @@ pub fn may_pass_through() -> bool {
         && rustix::thread::capabilities(None).is_ok_and(|of| of.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
+/// The mounts of ours in this process's mount table.
+pub fn mounted() -> impl Iterator<Item = Mounted> {
+    table::read().into_iter().filter(|mounted| mounted.kind == KIND)
+}
+
 /// Whether a connection is that of a mount of ours in this process's mount table.
 pub fn is_ours(connection: u32) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    parse(&table).any(|mounted| mounted.connection == connection)
-}
-
-/// A mount of ours in a mount table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mounted<'a> {
-    connection: u32,
-    /// Where, with odd bytes in octal.
-    at: &'a str,
-}
-
-/// `id parent major:minor ROOT AT options … - KIND SOURCE …`.
-fn parse(table: &str) -> impl Iterator<Item = Mounted<'_>> {
-    table.lines().filter_map(|line| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(2);
-        let connection = fields.next()?.strip_prefix("0:")?.parse().ok()?;
-        let at = fields.nth(1)?;
-        (system.split(' ').next() == Some(KIND)).then_some(Mounted { connection, at })
-    })
+    mounted().any(|mounted| mounted.device == (0, connection))
 }

@@ -19,11 +19,11 @@ use super::steps::Step;
 use super::{PublishError, Publisher, Request, failed};
 use crate::deadline::{Late, within};
 use crate::listener;
-use crate::mount::abort::abort;
 use crate::mount::fuse::{FuseMount, may_pass_through};
 use crate::mount::{self, Found, Root, Unmounted};
 use crate::target::Target;
 use crate::undo::Undo;
+use crate::view::connections::Connections;
 use crate::view::handshake;
 
 /// How soon after a mount was busy the next try is made.
@@ -80,14 +80,11 @@ impl Publisher {
 
     /// Whether a publish with a mount still works: its very mount is at the target, and its socket answers.
     pub(super) fn view_standing(&self, target: &Arc<Target>, connection: u32) -> Result<Standing, PublishError> {
-        let unserved = || PublishError::Unserved { target: target.path().to_string(), after: self.patience };
         let occupied = |what| PublishError::Occupied { target: target.path().to_string(), what };
         let ours = |root: &Root| root.connection() == Some(connection);
         let failed = failed(target);
-        match mount::inspect(target, self.patience).map_err(|e| failed("look at what is there", e))? {
+        match mount::look(target).map_err(|e| failed("look at what is there", e))? {
             Found::Mounted(root) if ours(&root) => {}
-            // It may be back in a moment; if it is not, the watchdog ends it.
-            Found::Silent(root) if ours(&root) => return Err(unserved()),
             Found::Mounted(_) | Found::Silent(_) => return Err(occupied("another mount".into())),
             Found::Other(kind) => return Err(occupied(format!("a {kind:?}"))),
             Found::Nothing | Found::Directory | Found::Dead(_) => return Ok(Standing::Over),
@@ -100,6 +97,7 @@ impl Publisher {
             Ok(true) => Ok(Standing::Works),
             Ok(false) => Ok(Standing::Over),
             Err(PublishError::System { source, .. }) if is_dead(&source) => Ok(Standing::Over),
+            // Without an answer it may be back in a moment; if it is not, the watchdog ends it.
             Err(error) => Err(error),
         }
     }
@@ -136,13 +134,18 @@ impl Publisher {
         if !matches!(mount::inspect(target, self.patience)?, Found::Mounted(_)) {
             tracing::warn!(target_path = %target.path(), connection, "nobody answers in the mount: it is aborted");
             match abort(connection) {
-                Ok(()) if mount::try_unmount(target, self.patience)? == Unmounted::Gone => return Ok(()),
-                Ok(()) => {}
+                Ok(_) if mount::try_unmount(target, self.patience)? == Unmounted::Gone => return Ok(()),
+                Ok(_) => {}
                 Err(error) => tracing::warn!(connection, %error, "not aborted"),
             }
         }
         mount::detach(target, why, self.patience)
     }
+}
+
+/// Whoever waits in a mount gets an error. Its mount must be there still, so that the number is its own.
+fn abort(connection: u32) -> io::Result<bool> {
+    Connections::open()?.abort(connection)
 }
 
 fn is_dead(error: &io::Error) -> bool {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use gpuvol_client::{ObjectPath, OpenOptions, PutOptions, Volume};
 use gpuvol_csi::dev::node::status;
 use gpuvol_csi::dev::record::Layout;
+use gpuvol_csi::publish::{Best, MountMode};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -178,6 +180,29 @@ pub fn put(mount: &Path, name: &str, content: &[u8]) {
 pub fn get(mount: &Path, name: &str) -> Vec<u8> {
     let volume = Volume::at_mount(mount).unwrap();
     volume.open(&ObjectPath::new(name).unwrap(), &OpenOptions::default()).unwrap().bytes().unwrap().to_vec()
+}
+
+/// What an ordinary program reads at a path; in a process of its own, for it may wait for a mounter.
+pub fn cat(path: &Path) -> Option<Vec<u8>> {
+    let output = Command::new("timeout").args(["20", "cat"]).arg(path).output().unwrap();
+    output.status.success().then_some(output.stdout)
+}
+
+/// Writes a file as an ordinary program does.
+pub fn write(path: &Path, content: &[u8]) {
+    let mut command = Command::new("timeout");
+    let mut child = command.args(["20", "tee"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(content).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", path.display());
+}
+
+/// Whether nodes show their volumes as file systems here.
+pub fn has_view() -> bool {
+    let best = Best::here(Path::new("/"));
+    if best.mode != MountMode::View {
+        eprintln!("skipped what needs a file view: {}", best.why);
+    }
+    best.mode == MountMode::View
 }
 
 /// SIGKILL.

@@ -79,6 +79,41 @@ pub enum Fact {
     DraftJoined(DraftJoined),
 }
 
+impl Fact {
+    /// The volume in which somebody sees other names or attributes after it.
+    pub fn shows(&self) -> Option<&str> {
+        match self {
+            Fact::Sealed(sealed) => Some(&sealed.volume),
+            Fact::Renamed(renamed) => Some(&renamed.volume),
+            Fact::Unlinked(unlinked) => Some(&unlinked.volume),
+            Fact::DirectoryMade(made) => Some(&made.volume),
+            Fact::DraftMade(made) => Some(&made.volume),
+            Fact::DraftShown(node) | Fact::DraftDropped(node) => Some(&node.volume),
+            Fact::MetaChanged(changed) => Some(&changed.volume),
+            Fact::DraftJoined(joined) => Some(&joined.volume),
+            Fact::IdsUsed(_)
+            | Fact::VolumeCreated(_)
+            | Fact::VolumeDeleted(_)
+            | Fact::VolumeExpanded(_)
+            | Fact::LossAccepted(_)
+            | Fact::DeviceBound(_)
+            | Fact::Published(_)
+            | Fact::Unpublished(_)
+            | Fact::LeaseOpened(_)
+            | Fact::LeaseEnded(_)
+            | Fact::Reserved(_)
+            | Fact::Attached(_)
+            | Fact::ReservationDropped(_)
+            | Fact::SlabCreated(_)
+            | Fact::Held(_)
+            | Fact::HoldsReleased(_)
+            | Fact::Answered(_)
+            | Fact::DraftGrown(_)
+            | Fact::BackingNoted(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct VolumeCreated {
     #[prost(message, optional, tag = "1")]

@@ -31,6 +31,8 @@ pub struct Garbage {
     pub leases: Vec<LeaseId>,
     /// Versions that are gone; their replicas can go.
     pub versions: Vec<u64>,
+    /// Volumes whose names or attributes are other ones now.
+    pub changed: Vec<String>,
     /// Holds that ended one by one.
     pub holds: Vec<(LeaseId, u64)>,
 }
@@ -43,6 +45,7 @@ impl Garbage {
             && self.leases.is_empty()
             && self.versions.is_empty()
             && self.holds.is_empty()
+            && self.changed.is_empty()
     }
 
     pub fn merge(&mut self, other: Garbage) {
@@ -52,6 +55,7 @@ impl Garbage {
         self.leases.extend(other.leases);
         self.versions.extend(other.versions);
         self.holds.extend(other.holds);
+        self.changed.extend(other.changed);
     }
 }
 
@@ -183,6 +187,7 @@ impl Catalogue {
     fn apply(&mut self, fact: Fact) -> Result<Garbage, String> {
         let mut garbage = Garbage::default();
         let mut freeing = Freeing::default();
+        garbage.changed.extend(fact.shows().map(str::to_owned));
         match fact {
             Fact::IdsUsed(id) => self.used(id),
             Fact::VolumeCreated(created) => {

@@ -13,7 +13,7 @@ use gpuvol_protocol::admin::{
 };
 use gpuvol_protocol::message::{Done, Tier};
 use gpuvol_protocol::types::{Bytes, size};
-use gpuvol_protocol::view::JOURNAL_BYTES;
+use gpuvol_protocol::view::{CLOCK_BYTES, CLOCK_OFFSET};
 use gpuvol_protocol::{Channel, Code, DeviceUuid, Fault, FrameError, Limits, TypeError, VolumeId};
 
 use super::view;
@@ -241,8 +241,8 @@ fn capacity(node: &Arc<Node>, get: &GetCapacity) -> Answered {
 fn publish_mount(node: &Arc<Node>, publish: Publish, fuse: OwnedFd) -> Answered {
     let name = publish.publish.clone();
     let journal = gpuvol_memory::memfd::growable().map_err(internal)?;
-    rustix::fs::ftruncate(&journal, JOURNAL_BYTES).map_err(internal)?;
-    let fds = MountFds { fuse: Arc::new(fuse), journal: Arc::new(journal) };
+    rustix::fs::ftruncate(&journal, CLOCK_OFFSET + CLOCK_BYTES).map_err(internal)?;
+    let fds = MountFds::new(&publish.volume, Arc::new(fuse), Arc::new(journal));
     let lease = LeaseId::random();
     let known = {
         let catalogue = node.catalogue();
