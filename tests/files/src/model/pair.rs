@@ -36,7 +36,15 @@ impl Pair {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock");
         let began = i128::try_from(now.as_nanos()).expect("the clock");
         let times = Times { began, unsure: HashSet::new() };
-        Self { subject, reference, times, parted: HashSet::new(), opened_again: HashSet::new(), partings: 0, imitate: false }
+        Self {
+            subject,
+            reference,
+            times,
+            parted: HashSet::new(),
+            opened_again: HashSet::new(),
+            partings: 0,
+            imitate: false,
+        }
     }
 
     pub fn roots(&self) -> [&std::path::Path; 2] {
