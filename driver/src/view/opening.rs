@@ -86,8 +86,7 @@ impl View {
     pub(super) fn make_file(&self, call: Call, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr> {
         self.writable()?;
         let create = CreateFile { closed: true, exclusive: true, ..self.creation(call, parent, name, mode)? };
-        let (opened, _) = self.ask_opened(call.unique, ViewOp::CreateFile(create))?;
-        Ok(opened.node.ok_or(Failure::Confused("a file without its node"))?.attributes())
+        Ok(self.ask_node(call.unique, ViewOp::CreateFile(create))?.attributes())
     }
 
     fn creation(&self, call: Call, parent: u64, name: &OsStr, mode: u32) -> Result<CreateFile> {
@@ -135,14 +134,17 @@ impl View {
         let Body::Sealed(content) = &file.body else { return Ok(0) };
         let Some(memory) = content.only_memory() else { return Ok(0) };
         let Some((backing, fresh)) = self.held.backings.ready(mode, memory, noted) else { return Ok(0) };
-        if fresh {
-            let note = Backing { handle: file.handle, backing };
-            if let Err(failure) = self.ask_done(0, ViewOp::Backing(note)) {
-                self.held.backings.close(backing);
-                return Err(failure);
+        // Every handle says so: the store knows by that in which mode the node is open.
+        let note = Backing { handle: file.handle, backing };
+        match self.ask_done(0, ViewOp::Backing(note)) {
+            Ok(()) => Ok(backing),
+            Err(failure) => {
+                if fresh {
+                    self.held.backings.close(backing);
+                }
+                Err(failure)
             }
         }
-        Ok(backing)
     }
 
     /// An open that the caller is not told of. The node's turn is taken, so only the store is told.

@@ -43,14 +43,19 @@ impl View {
         if change.node == names::SOCKET {
             return Ok(names::socket());
         }
-        let resized = change.size.and_then(|_| self.shared.drafts.find(&self.volume, change.node));
-        let Some(draft) = resized else {
+        let resized = change.size.and_then(|size| Some((size, self.shared.drafts.find(&self.volume, change.node)?)));
+        let Some((size, draft)) = resized else {
             return Ok(self.ask_node(call.unique, ViewOp::SetAttributes(change))?.attributes());
         };
         let _turn = self.take_turn(&draft.turn)?;
         let result = self.ask_node(call.unique, ViewOp::SetAttributes(change));
         draft.forget_reservation();
-        Ok(result?.attributes())
+        let node = result?;
+        if draft.memory().is_none() {
+            // It has some now, and reads as that.
+            draft.room_in_turn(self, size)?;
+        }
+        Ok(node.attributes())
     }
 
     /// Binding the hidden socket makes it: once, while nobody else can see the mount.

@@ -1,4 +1,5 @@
 //! A store for mounters, in memory: one volume, files as the view's protocol has them, and faults on demand.
+#![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,6 +19,8 @@ use rustix::fs::MemfdFlags;
 const WHOLE: u64 = 64 * 1024;
 
 type Answer = Result<(ViewAnswer, Vec<OwnedFd>), Fault>;
+/// Names and nodes by cookie.
+type Listing = BTreeMap<u64, (Vec<u8>, u64)>;
 type Matcher = Box<dyn Fn(&ViewOp) -> bool + Send>;
 
 pub struct ViewStore {
@@ -50,7 +53,7 @@ pub struct Volume {
 }
 
 enum Body {
-    Directory { names: BTreeMap<u64, (Vec<u8>, u64)>, parent: u64, cookie: u64 },
+    Directory { names: Listing, parent: u64, cookie: u64 },
     Link(Vec<u8>),
     Sealed { memory: File, allocation: u64 },
     Draft { memory: Option<File>, base: Vec<u8> },
@@ -68,7 +71,8 @@ impl ViewStore {
     pub fn new(state: &Path) -> Self {
         std::fs::create_dir_all(state.join("store")).unwrap();
         let mut volume = Volume { capacity: 1 << 30, ..Volume::default() };
-        let root = volume.add(NodeKind::Directory, 0o777, Body::Directory { names: BTreeMap::new(), parent: ROOT, cookie: 0 });
+        let root =
+            volume.add(NodeKind::Directory, 0o777, Body::Directory { names: BTreeMap::new(), parent: ROOT, cookie: 0 });
         assert_eq!(root, ROOT);
         let shared = Shared {
             volume: Mutex::new(volume),
@@ -133,6 +137,16 @@ impl ViewStore {
         while !until(&self.volume()) {
             assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The memory of a draft below the root.
+    pub fn memory(&self, name: &str) -> File {
+        let mut volume = self.volume();
+        let node = volume.find(ROOT, name.as_bytes()).unwrap();
+        match &volume.nodes[&node].1 {
+            Body::Draft { memory: Some(memory), .. } => memory.try_clone().unwrap(),
+            _ => panic!("{name} is no draft with memory"),
         }
     }
 
@@ -235,13 +249,19 @@ impl Volume {
         self.counts.get(what).copied().unwrap_or(0)
     }
 
+    /// Distinct ids of the kernel's that are noted.
+    pub fn backings(&self) -> std::collections::BTreeSet<u32> {
+        self.handles.values().map(|handle| handle.backing).filter(|backing| *backing != 0).collect()
+    }
+
     pub fn open_handles(&self) -> usize {
         self.handles.len()
     }
 
     fn add(&mut self, kind: NodeKind, mode: u32, body: Body) -> u64 {
         self.last += 1;
-        let node = Node { id: self.last, kind: kind.into(), mode, links: 1, mtime_ns: 1_000_000_000, ..Node::default() };
+        let node =
+            Node { id: self.last, kind: kind.into(), mode, links: 1, mtime_ns: 1_000_000_000, ..Node::default() };
         self.nodes.insert(self.last, (node, body));
         self.last
     }
@@ -262,7 +282,7 @@ impl Volume {
         Ok(node)
     }
 
-    fn names(&mut self, directory: u64) -> Result<(&mut BTreeMap<u64, (Vec<u8>, u64)>, &mut u64), Fault> {
+    fn names(&mut self, directory: u64) -> Result<(&mut Listing, &mut u64), Fault> {
         match self.nodes.get_mut(&directory) {
             Some((_, Body::Directory { names, cookie, .. })) => Ok((names, cookie)),
             Some(_) => Err(fault(Code::NotADirectory, "not a directory")),
@@ -315,6 +335,7 @@ impl Volume {
             ViewOp::Reserve(_) => "reserve",
             ViewOp::Flush(_) => "flush",
             ViewOp::Release(_) => "release",
+            ViewOp::GetNode(_) => "getattr",
             ViewOp::MakeDirectory(_) => "mkdir",
             ViewOp::GetXattr(_) => "getxattr",
             ViewOp::Describe(_) => "describe",
@@ -398,7 +419,12 @@ impl Volume {
             }
             ViewOp::SetXattr(_) => done(),
             ViewOp::StatVolume(_) => {
-                let usage = Usage { capacity: self.capacity, entries: self.nodes.len() as u64, max_entries: 1000, ..Usage::default() };
+                let usage = Usage {
+                    capacity: self.capacity,
+                    entries: self.nodes.len() as u64,
+                    max_entries: 1000,
+                    ..Usage::default()
+                };
                 Ok((ViewAnswer::Usage(usage), Vec::new()))
             }
         }
@@ -417,11 +443,13 @@ impl Volume {
             Some((_, Body::Directory { parent, .. })) => *parent,
             _ => return Err(fault(Code::NotADirectory, "not a directory")),
         };
-        let all: Vec<_> = self.names(read.node)?.0.range(read.after + 1..).map(|(c, (n, id))| (*c, n.clone(), *id)).collect();
+        let all: Vec<_> =
+            self.names(read.node)?.0.range(read.after + 1..).map(|(c, (n, id))| (*c, n.clone(), *id)).collect();
         // Pages smaller than asked for are allowed.
         let limit = (read.limit as usize).min(20);
         let names = all.iter().take(limit);
-        let names = names.map(|(cookie, name, id)| Name { name: name.clone(), cookie: *cookie, node: self.node(*id).ok() });
+        let names =
+            names.map(|(cookie, name, id)| Name { name: name.clone(), cookie: *cookie, node: self.node(*id).ok() });
         let names = Names { names: names.collect(), more: all.len() > limit, parent };
         Ok((ViewAnswer::Names(names), Vec::new()))
     }
@@ -452,12 +480,12 @@ impl Volume {
         self.handles.insert(unique, handle);
         let (answer, fds) = self.describe(unique)?;
         let ViewAnswer::Opened(mut opened) = answer else { unreachable!() };
-        let others = || self.handles.iter().filter(|(id, of)| **id != unique && of.node == open.node && of.publish == publish);
+        let others =
+            || self.handles.iter().filter(|(id, of)| **id != unique && of.node == open.node && of.publish == publish);
         let noted = others().map(|(_, of)| of.backing).max();
         opened.passthrough = open.passthrough && opened.segments.len() == 1 && noted != Some(0);
         if opened.passthrough {
             opened.backing = noted.unwrap_or(0);
-            self.handle(unique)?.backing = opened.backing;
         }
         Ok((ViewAnswer::Opened(opened), fds))
     }
@@ -475,8 +503,7 @@ impl Volume {
             }
         };
         if create.closed {
-            let opened = Opened { node: Some(self.node(id)?), ..Opened::default() };
-            return Ok((ViewAnswer::Opened(opened), Vec::new()));
+            return Ok((ViewAnswer::Node(self.node(id)?), Vec::new()));
         }
         let open = OpenFile { node: id, write: create.write, truncate: create.truncate, passthrough: false };
         self.open(publish, unique, &open)
@@ -486,7 +513,8 @@ impl Volume {
         let known = self.handle(handle)?.clone();
         let node = self.node(known.node)?;
         let size = node.size;
-        let mut opened = Opened { node: Some(node), write: known.write, handle, backing: known.backing, ..Opened::default() };
+        let mut opened =
+            Opened { node: Some(node), write: known.write, handle, backing: known.backing, ..Opened::default() };
         opened.passthrough = known.backing != 0;
         let mut fds = Vec::new();
         match &self.nodes[&known.node].1 {
@@ -509,10 +537,16 @@ impl Volume {
     }
 
     fn reserve(&mut self, reserve: &Reserve) -> Answer {
-        let taken: u64 = self.nodes.values().map(|(_, body)| match body {
-            Body::Sealed { memory, .. } | Body::Draft { memory: Some(memory), .. } => memory.metadata().unwrap().blocks() * 512,
-            _ => 0,
-        }).sum();
+        let taken: u64 = self
+            .nodes
+            .values()
+            .map(|(_, body)| match body {
+                Body::Sealed { memory, .. } | Body::Draft { memory: Some(memory), .. } => {
+                    memory.metadata().unwrap().blocks() * 512
+                }
+                _ => 0,
+            })
+            .sum();
         let capacity = self.capacity;
         let Some((_, Body::Draft { memory, base })) = self.nodes.get_mut(&reserve.node) else {
             return Err(fault(Code::Stale, "no draft"));
@@ -538,10 +572,12 @@ impl Volume {
 
     fn resize(&mut self, node: u64, size: u64) -> Result<(), Fault> {
         if let Some((_, Body::Draft { memory, base })) = self.nodes.get_mut(&node) {
-            match memory {
-                Some(memory) => memory.set_len(size).unwrap(),
-                None => base.resize(size as usize, 0),
-            }
+            let memory = memory.get_or_insert_with(|| {
+                let fresh = memfd();
+                fresh.write_all_at(base, 0).unwrap();
+                fresh
+            });
+            memory.set_len(size).unwrap();
             return Ok(());
         }
         Err(fault(Code::Stale, "sealed"))
