@@ -35,10 +35,8 @@ impl Mount {
     pub fn new(path: &Path, passthrough: bool) -> Self {
         std::fs::create_dir_all(path).unwrap();
         let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let options = format!(
-            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
-            fuse.as_raw_fd()
-        );
+        let options =
+            format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", fuse.as_raw_fd());
         let options = std::ffi::CString::new(options).unwrap();
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         rustix::mount::mount("gpuvol", path, "fuse", flags, options.as_c_str()).unwrap();

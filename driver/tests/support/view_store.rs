@@ -68,7 +68,8 @@ impl ViewStore {
     pub fn new(state: &Path) -> Self {
         std::fs::create_dir_all(state.join("store")).unwrap();
         let mut volume = Volume { capacity: 1 << 30, ..Volume::default() };
-        let root = volume.add(NodeKind::Directory, 0o777, Body::Directory { names: BTreeMap::new(), parent: ROOT, cookie: 0 });
+        let root =
+            volume.add(NodeKind::Directory, 0o777, Body::Directory { names: BTreeMap::new(), parent: ROOT, cookie: 0 });
         assert_eq!(root, ROOT);
         let shared = Shared {
             volume: Mutex::new(volume),
@@ -241,7 +242,8 @@ impl Volume {
 
     fn add(&mut self, kind: NodeKind, mode: u32, body: Body) -> u64 {
         self.last += 1;
-        let node = Node { id: self.last, kind: kind.into(), mode, links: 1, mtime_ns: 1_000_000_000, ..Node::default() };
+        let node =
+            Node { id: self.last, kind: kind.into(), mode, links: 1, mtime_ns: 1_000_000_000, ..Node::default() };
         self.nodes.insert(self.last, (node, body));
         self.last
     }
@@ -398,7 +400,12 @@ impl Volume {
             }
             ViewOp::SetXattr(_) => done(),
             ViewOp::StatVolume(_) => {
-                let usage = Usage { capacity: self.capacity, entries: self.nodes.len() as u64, max_entries: 1000, ..Usage::default() };
+                let usage = Usage {
+                    capacity: self.capacity,
+                    entries: self.nodes.len() as u64,
+                    max_entries: 1000,
+                    ..Usage::default()
+                };
                 Ok((ViewAnswer::Usage(usage), Vec::new()))
             }
         }
@@ -417,11 +424,13 @@ impl Volume {
             Some((_, Body::Directory { parent, .. })) => *parent,
             _ => return Err(fault(Code::NotADirectory, "not a directory")),
         };
-        let all: Vec<_> = self.names(read.node)?.0.range(read.after + 1..).map(|(c, (n, id))| (*c, n.clone(), *id)).collect();
+        let all: Vec<_> =
+            self.names(read.node)?.0.range(read.after + 1..).map(|(c, (n, id))| (*c, n.clone(), *id)).collect();
         // Pages smaller than asked for are allowed.
         let limit = (read.limit as usize).min(20);
         let names = all.iter().take(limit);
-        let names = names.map(|(cookie, name, id)| Name { name: name.clone(), cookie: *cookie, node: self.node(*id).ok() });
+        let names =
+            names.map(|(cookie, name, id)| Name { name: name.clone(), cookie: *cookie, node: self.node(*id).ok() });
         let names = Names { names: names.collect(), more: all.len() > limit, parent };
         Ok((ViewAnswer::Names(names), Vec::new()))
     }
@@ -452,7 +461,8 @@ impl Volume {
         self.handles.insert(unique, handle);
         let (answer, fds) = self.describe(unique)?;
         let ViewAnswer::Opened(mut opened) = answer else { unreachable!() };
-        let others = || self.handles.iter().filter(|(id, of)| **id != unique && of.node == open.node && of.publish == publish);
+        let others =
+            || self.handles.iter().filter(|(id, of)| **id != unique && of.node == open.node && of.publish == publish);
         let noted = others().map(|(_, of)| of.backing).max();
         opened.passthrough = open.passthrough && opened.segments.len() == 1 && noted != Some(0);
         if opened.passthrough {
@@ -486,7 +496,8 @@ impl Volume {
         let known = self.handle(handle)?.clone();
         let node = self.node(known.node)?;
         let size = node.size;
-        let mut opened = Opened { node: Some(node), write: known.write, handle, backing: known.backing, ..Opened::default() };
+        let mut opened =
+            Opened { node: Some(node), write: known.write, handle, backing: known.backing, ..Opened::default() };
         opened.passthrough = known.backing != 0;
         let mut fds = Vec::new();
         match &self.nodes[&known.node].1 {
@@ -509,10 +520,16 @@ impl Volume {
     }
 
     fn reserve(&mut self, reserve: &Reserve) -> Answer {
-        let taken: u64 = self.nodes.values().map(|(_, body)| match body {
-            Body::Sealed { memory, .. } | Body::Draft { memory: Some(memory), .. } => memory.metadata().unwrap().blocks() * 512,
-            _ => 0,
-        }).sum();
+        let taken: u64 = self
+            .nodes
+            .values()
+            .map(|(_, body)| match body {
+                Body::Sealed { memory, .. } | Body::Draft { memory: Some(memory), .. } => {
+                    memory.metadata().unwrap().blocks() * 512
+                }
+                _ => 0,
+            })
+            .sum();
         let capacity = self.capacity;
         let Some((_, Body::Draft { memory, base })) = self.nodes.get_mut(&reserve.node) else {
             return Err(fault(Code::Stale, "no draft"));
