@@ -31,6 +31,7 @@ mod passthrough;
 mod process;
 mod progress;
 mod release;
+mod remembered;
 pub mod resume;
 mod session;
 pub mod sessions;

@@ -19,6 +19,7 @@ use super::files::{Files, OpenFile};
 use super::journal::Journal;
 use super::passthrough::Backings;
 use super::release::Held;
+use super::remembered::Remembered;
 use super::store::Store;
 use super::turn::{Taken, Turn};
 
@@ -45,6 +46,7 @@ pub struct View {
     pub(super) warm: Mutex<HashSet<u64>>,
     pub(super) files: Files,
     pub(super) journal: Journal,
+    pub(super) remembered: Remembered,
 }
 
 /// The kernel's id of a request.
@@ -67,7 +69,9 @@ impl From<&Request> for Call {
 impl View {
     /// `fuse`: the mount's connection. `journal`: what its mounters leave to each other.
     pub fn new(session: &Session, fuse: OwnedFd, journal: OwnedFd, shared: Arc<Shared>) -> Result<Self> {
-        let journal = Journal::open(File::from(journal)).map_err(Failure::system("reading the journal"))?;
+        let journal = File::from(journal);
+        let clock = journal.try_clone().map_err(Failure::system("one more descriptor of the journal"))?;
+        let journal = Journal::open(journal).map_err(Failure::system("reading the journal"))?;
         shared.drafts.inherit(journal.unfinished().iter().map(|slot| Unfinished {
             publish: session.publish.clone(),
             volume: session.volume.clone(),
@@ -87,6 +91,7 @@ impl View {
             shared,
             files: Files::default(),
             journal,
+            remembered: Remembered::new(clock),
         })
     }
 

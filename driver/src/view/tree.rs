@@ -27,15 +27,27 @@ impl View {
             let made = self.journal.socket_made();
             return if made { Ok(names::socket()) } else { Err(Errno::ENOENT.into()) };
         }
-        let lookup = Lookup { parent, name: names::sought(name)? };
-        Ok(self.ask_node(0, ViewOp::Lookup(lookup))?.attributes())
+        let name = names::sought(name)?;
+        if let Some(known) = self.remembered.name(parent, &name) {
+            return Ok(known);
+        }
+        let as_of = self.remembered.clock();
+        let node = self.ask_node(0, ViewOp::Lookup(Lookup { parent, name: name.clone() }))?;
+        self.remembered.keep(as_of, &node, Some((parent, &name)));
+        Ok(node.attributes())
     }
 
     pub(super) fn attributes(&self, node: u64) -> Result<FileAttr> {
         if node == names::SOCKET {
             return Ok(names::socket());
         }
-        Ok(self.ask_node(0, ViewOp::GetNode(GetNode { node }))?.attributes())
+        if let Some(known) = self.remembered.node(node) {
+            return Ok(known);
+        }
+        let as_of = self.remembered.clock();
+        let node = self.ask_node(0, ViewOp::GetNode(GetNode { node }))?;
+        self.remembered.keep(as_of, &node, None);
+        Ok(node.attributes())
     }
 
     pub(super) fn change(&self, call: Call, change: SetAttributes) -> Result<FileAttr> {
@@ -125,6 +137,7 @@ impl View {
         let mut after = offset.saturating_sub(DOT_DOT);
         let mut first = true;
         loop {
+            let as_of = self.remembered.clock();
             let page = self.ask_names(ReadDirectory { node, after, limit: PAGE })?;
             if std::mem::take(&mut first) {
                 let own = [(DOT, node, "."), (DOT_DOT, page.parent, "..")];
@@ -135,7 +148,9 @@ impl View {
                 }
             }
             for name in &page.names {
+                let directory = node;
                 let node = name.node.as_ref().ok_or(Failure::Confused("a name without its node"))?;
+                self.remembered.keep(as_of, node, Some((directory, &name.name)));
                 if add(&node.attributes(), name.cookie.saturating_add(DOT_DOT), OsStr::from_bytes(&name.name)) {
                     return Ok(());
                 }

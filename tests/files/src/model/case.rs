@@ -20,6 +20,8 @@ pub struct Directories {
     /// See [`imitation`](super::imitation).
     pub imitate_versions: bool,
     pub print_steps: bool,
+    /// Steps whose words have one of these in them are left out.
+    pub without: Vec<String>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -43,7 +45,7 @@ pub fn run(ops: &[Op], within: &Directories, name: &str, progress: &mut Progress
     let reference = within.reference.join(name);
     let mut pair = Pair::new(World::new(subject.clone()), World::new(reference.clone()));
     pair.imitate = within.imitate_versions;
-    let result = attempt(ops, &mut pair, &mut steps, name, progress);
+    let result = attempt(ops, within, &mut pair, &mut steps, name, progress);
     drop(pair);
     if within.print_steps {
         println!("{name}");
@@ -61,6 +63,7 @@ pub fn run(ops: &[Op], within: &Directories, name: &str, progress: &mut Progress
 
 fn attempt(
     ops: &[Op],
+    within: &Directories,
     pair: &mut Pair,
     steps: &mut Vec<String>,
     name: &str,
@@ -83,7 +86,9 @@ fn attempt(
     };
     for (number, op) in ops.iter().enumerate() {
         let Some(step) = resolve(op, &pair.there()) else { continue };
-        if pair.allows(&step) {
+        let words = format!("{step:?}");
+        let left_out = within.without.iter().any(|part| words.contains(part));
+        if pair.allows(&step) && !left_out {
             go(pair, &step, steps)?;
         }
         if number % TREES_EVERY == TREES_EVERY - 1 {

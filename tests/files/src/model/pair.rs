@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs;
 
-use super::documented::{self, Times};
+use super::documented::{self, By, Times};
 use super::resolve::There;
 use super::seen::{Attributes, Seen};
 use super::step::{Below, Step};
@@ -23,6 +23,8 @@ pub struct Pair {
     times: Times,
     /// Descriptions that keep an old version.
     parted: HashSet<u64>,
+    /// Inodes of the reference that were there when they were opened for writing.
+    opened_again: HashSet<u64>,
     /// Readers that kept an old version, for the statistics.
     pub partings: u64,
     /// The directory under test is an ordinary one, in which versions are imitated.
@@ -34,7 +36,15 @@ impl Pair {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock");
         let began = i128::try_from(now.as_nanos()).expect("the clock");
         let times = Times { began, unsure: HashSet::new() };
-        Self { subject, reference, times, parted: HashSet::new(), partings: 0, imitate: false }
+        Self {
+            subject,
+            reference,
+            times,
+            parted: HashSet::new(),
+            opened_again: HashSet::new(),
+            partings: 0,
+            imitate: false,
+        }
     }
 
     pub fn roots(&self) -> [&std::path::Path; 2] {
@@ -52,6 +62,10 @@ impl Pair {
             Step::Map { .. } => self.reference.maps.len() < MOST_OPEN,
             // Positions in a directory mean nothing outside of it.
             Step::Seek { handle, .. } | Step::Holes { handle } => !self.reference.handles[*handle].directory,
+            // Whose attributes they change is open where the file was opened for writing again since.
+            Step::ChmodHandle { handle, .. } | Step::TimesHandle { handle, .. } => {
+                self.by(*handle) == By::Writer || !self.was_opened_again(*handle)
+            }
             _ => true,
         }
     }
@@ -61,6 +75,8 @@ impl Pair {
     pub fn step(&mut self, step: &Step) -> Result<String, String> {
         let holders = versions::holders(step, &self.reference);
         self.note_unsure_times(step);
+        let again = step.begins_version().and_then(|at| fs::stat(self.reference.path(at)).ok());
+        self.opened_again.extend(again.map(|stat| stat.st_ino));
         if self.imitate {
             super::imitation::new_version(&self.subject, step).map_err(|errno| format!("imitation: {errno:?}"))?;
         }
@@ -73,8 +89,8 @@ impl Pair {
         let expected = self.reference.apply(step);
         documented::outcomes(step, &got, &expected)?;
         if let (Ok(Seen::Attributes(got)), Ok(Seen::Attributes(expected))) = (&got, &expected) {
-            let old = matches!(step, Step::StatHandle { handle } if self.is_parted(*handle));
-            documented::attributes(got, expected, &self.times, old)?;
+            let by = if let Step::StatHandle { handle } = step { self.by(*handle) } else { By::Name };
+            documented::attributes(got, expected, &self.times, by)?;
         }
         if let (Step::HardLink { to, .. }, Ok(_)) = (step, &expected) {
             let both = [&self.reference, &self.subject];
@@ -97,7 +113,7 @@ impl Pair {
         }
         for (got, expected) in got.iter().zip(&expected) {
             let at = |why: String| format!("{}: {why}", expected.path);
-            documented::attributes(&got.attributes, &expected.attributes, &self.times, false).map_err(at)?;
+            documented::attributes(&got.attributes, &expected.attributes, &self.times, By::Name).map_err(at)?;
             if got.listed != expected.listed {
                 return Err(at(format!("listed as {:?}, expected {:?}", got.listed, expected.listed)));
             }
@@ -123,8 +139,18 @@ impl Pair {
         maps.chain(self.reference.handles.iter().map(|_| Step::Close { handle: 0 })).collect()
     }
 
-    fn is_parted(&self, handle: usize) -> bool {
-        self.parted.contains(&self.reference.handles[handle].description)
+    fn was_opened_again(&self, handle: usize) -> bool {
+        self.by(handle) == By::OldVersion
+            || fs::fstat(self.reference.fd(handle)).is_ok_and(|stat| self.opened_again.contains(&stat.st_ino))
+    }
+
+    fn by(&self, handle: usize) -> By {
+        let handle = &self.reference.handles[handle];
+        match handle.writable {
+            _ if self.parted.contains(&handle.description) => By::OldVersion,
+            true => By::Writer,
+            false => By::Reader,
+        }
     }
 
     /// What tmpfs does with the modification time there is not what others do.
@@ -133,6 +159,7 @@ impl Pair {
             Step::MapWrite { map, .. } => Some(self.reference.maps[*map].inode),
             Step::Allocate { handle, .. } => fs::fstat(self.reference.fd(*handle)).ok().map(|stat| stat.st_ino),
             Step::HardLink { to, .. } => fs::stat(self.reference.path(&to.parent())).ok().map(|stat| stat.st_ino),
+            Step::TruncatePath { at, .. } => fs::stat(self.reference.path(at)).ok().map(|stat| stat.st_ino),
             _ => None,
         };
         self.times.unsure.extend(inode);
@@ -143,7 +170,7 @@ impl Pair {
         if let Some(handle) = step.handle() {
             let look = |world: &World| fs::fstat(world.fd(handle)).map(|stat| Attributes::of(&stat));
             match (look(&self.subject), look(&self.reference)) {
-                (Ok(got), Ok(expected)) => documented::attributes(&got, &expected, &self.times, self.is_parted(handle)),
+                (Ok(got), Ok(expected)) => documented::attributes(&got, &expected, &self.times, self.by(handle)),
                 (got, expected) => Err(format!("expected {expected:?}, got {got:?}")),
             }
             .map_err(|why| format!("fstat of handle {handle} after it: {why}"))?;
@@ -151,7 +178,7 @@ impl Pair {
         for name in step.names() {
             let look = |world: &World| fs::lstat(world.path(name)).map(|stat| Attributes::of(&stat));
             match (look(&self.subject), look(&self.reference)) {
-                (Ok(got), Ok(expected)) => documented::attributes(&got, &expected, &self.times, false),
+                (Ok(got), Ok(expected)) => documented::attributes(&got, &expected, &self.times, By::Name),
                 (Err(got), Err(expected)) if got == expected => Ok(()),
                 (got, expected) => Err(format!("expected {expected:?}, got {got:?}")),
             }
