@@ -117,6 +117,9 @@ impl Parts {
 }
 
 fn watch(arguments: &Arguments) -> Result<(), String> {
+    if let Some(other) = arguments.mounts.iter().find(|mount| !mount.is_absolute()) {
+        return Err(format!("{} is not an absolute path", other.display()));
+    }
     let whole = Duration::from_secs(arguments.seconds + 2 * arguments.patience);
     let limits = Limits { step: Duration::from_secs(arguments.patience), whole };
     let parts = Parts { limits, name: format!("load-{}", std::process::id()) };
