@@ -29,6 +29,12 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
         mount.may_write()?;
     }
     let mut catalogue = drafts::idle(node, &mount.volume, open.node)?;
+    let over = catalogue.volume(&mount.volume)?.objects.get(&open.node).map_or(0, |object| object.draft);
+    if over != 0 {
+        // Who is sent to a draft that is just being frozen would be sent away again there.
+        drop(catalogue);
+        catalogue = drafts::idle(node, &mount.volume, over)?;
+    }
     if lease(&catalogue, mount)?.holds.contains_key(&mount.unique) {
         drop(catalogue);
         return describe_open(node, mount, mount.unique, open.passthrough);
@@ -45,7 +51,8 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
         }
     };
     if open.write && !is_draft {
-        drafts::over(node, &mut catalogue, mount, open.node)?.ok_or_else(|| gone(mount, open.node))?;
+        let draft = drafts::over(node, &mut catalogue, mount, open.node)?.ok_or_else(|| gone(mount, open.node))?;
+        drafts::expect(&mut catalogue, mount, draft)?;
         return Ok((ViewAnswer::Opened(Opened { stale: true, ..Opened::default() }), Vec::new()));
     }
     hold(node, &mut catalogue, mount, open.node, open.write)?;
@@ -83,6 +90,9 @@ fn hold(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, id: u64, write:
     }
     if write {
         drafts::join(node, catalogue, mount, id)?;
+    }
+    if write && let Some(draft) = catalogue.volume_mut(&mount.volume)?.draft_mut(id) {
+        draft.meet();
     }
     let held = Held { origin: mount.origin(), volume: mount.volume.clone(), version: id, write };
     node.reap(catalogue.commit(Fact::Held(held))?);

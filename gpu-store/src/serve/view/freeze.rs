@@ -15,16 +15,16 @@ use crate::node::{Node, internal, now_ms};
 use crate::serve::open::read_fd;
 use crate::serve::small::{new_slab, write_slot};
 
-/// How long a draft that was made for an open that never came stays, in milliseconds.
-const UNUSED: u64 = 5_000;
-
 /// Freezes a draft, unless somebody writes it. One that was never written gives way to its base.
 pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
     let (draft, busy, memory) = {
         let mut catalogue = node.catalogue();
         let state = catalogue.volume(volume)?;
         let Some(object) = state.objects.get(&id).filter(|object| object.visible) else { return Ok(()) };
-        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy) else { return Ok(()) };
+        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy && !draft.is_expected())
+        else {
+            return Ok(());
+        };
         let (draft, meta, producer) = (draft.clone(), object.meta.clone(), object.producer.clone());
         if draft.memory == 0 && draft.base != 0 && !draft.truncated {
             // Nothing was written, but its attributes may have been changed.
@@ -128,15 +128,14 @@ impl Whole<'_> {
     }
 }
 
-/// Freezes what was left: by a store that ended between a file's last close and its freezing (`all`), or by a mount that
-/// asked for a draft and then did not open it.
+/// Freezes what was left: by a store that ended between a file's last close and its freezing (`all`), or while an open was
+/// expected that did not come.
 pub fn freeze_what_nobody_writes(node: &Node, all: bool) {
-    let now = now_ms();
     let left: Vec<(String, u64)> = {
         let catalogue = node.catalogue();
         let drafts = catalogue.volumes.iter().flat_map(|(id, volume)| volume.drafts().map(move |d| (id, d)));
         let idle = drafts.filter(|(_, (object, draft))| {
-            draft.writers == 0 && !draft.busy && object.visible && (all || object.time_ms + UNUSED < now)
+            draft.writers == 0 && !draft.busy && object.visible && (all || !draft.is_expected())
         });
         idle.map(|(id, (object, _))| (id.as_str().to_owned(), object.version)).collect()
     };
