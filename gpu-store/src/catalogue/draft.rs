@@ -31,29 +31,22 @@ pub struct Draft {
     pub writers: u64,
     /// Its memory is being made, or it is being frozen: whoever wants either waits. In no record.
     pub busy: bool,
-    /// Opens that were told to look the name up again and will find this draft, and until when they are waited for: it is
-    /// not frozen under them, for the kernel looks again only once. In no record.
-    expected: Option<(u32, Instant)>,
+    /// Until when an open may come that was told to look the name up again: it finds this draft, and the kernel looks again
+    /// only once. In no record.
+    expected: Option<Instant>,
 }
 
-/// How long an open that was told to look again is waited for.
-const EXPECTED: Duration = Duration::from_millis(500);
+/// How long an open that was told to look again is waited for. It comes at once, unless the machine is very busy.
+const EXPECTED: Duration = Duration::from_millis(40);
 
 impl Draft {
     /// Somebody was told to look again, and will find this draft.
     pub fn expect(&mut self) {
-        let before = self.expected.map_or(0, |(opens, _)| opens);
-        self.expected = Some((before + 1, Instant::now() + EXPECTED));
-    }
-
-    /// Somebody came.
-    pub fn meet(&mut self) {
-        self.expected =
-            self.expected.and_then(|(opens, until)| Some((opens.checked_sub(1).filter(|n| *n > 0)?, until)));
+        self.expected = Some(Instant::now() + EXPECTED);
     }
 
     pub fn is_expected(&self) -> bool {
-        self.expected.is_some_and(|(_, until)| Instant::now() < until)
+        self.expected.is_some_and(|until| Instant::now() < until)
     }
 
     pub fn is_seen_by(&self, publish: &str) -> bool {

@@ -66,15 +66,12 @@ fn resize(node: &Arc<Node>, mount: &Mounted, id: u64, size: u64) -> Result<(), F
     let object = volume.objects.get(&id).ok_or_else(|| gone(mount, id))?;
     if object.as_draft().is_none() {
         if let Some(draft) = drafts::over(node, &mut catalogue, mount, id)? {
-            drafts::expect(&mut catalogue, mount, draft)?;
+            drafts::expect(node, &mut catalogue, mount, draft)?;
         }
         return Err(Fault::new(
             Code::Stale,
             format!("node {id} of volume {} is sealed; its draft is written", mount.volume),
         ));
-    }
-    if let Some(draft) = catalogue.volume_mut(&mount.volume)?.draft_mut(id) {
-        draft.meet();
     }
     drop(catalogue);
     drafts::resize(node, mount, id, size)

@@ -52,9 +52,10 @@ pub fn over(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, version: u6
 }
 
 /// An open of this mount will come back for the draft.
-pub fn expect(catalogue: &mut Catalogue, mount: &Mounted, draft: u64) -> Result<(), Fault> {
-    if let Some(draft) = catalogue.volume_mut(&mount.volume)?.draft_mut(draft) {
-        draft.expect();
+pub fn expect(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, draft: u64) -> Result<(), Fault> {
+    if let Some(state) = catalogue.volume_mut(&mount.volume)?.draft_mut(draft) {
+        state.expect();
+        node.freeze_soon(&mount.volume, draft);
     }
     Ok(())
 }

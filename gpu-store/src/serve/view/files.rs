@@ -13,6 +13,7 @@ use super::freeze::freeze;
 use super::names::{check_name, directory, exists, new_meta};
 use super::session::{Mounted, Outcome, done};
 use super::source::Source;
+use crate::catalogue::draft::Draft;
 use crate::catalogue::lease::Lease;
 use crate::catalogue::object::{Content, Object};
 use crate::catalogue::record::{BackingNoted, DraftMade, Fact, Held, HoldsReleased, NodeOf};
@@ -52,7 +53,7 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
     };
     if open.write && !is_draft {
         let draft = drafts::over(node, &mut catalogue, mount, open.node)?.ok_or_else(|| gone(mount, open.node))?;
-        drafts::expect(&mut catalogue, mount, draft)?;
+        drafts::expect(node, &mut catalogue, mount, draft)?;
         return Ok((ViewAnswer::Opened(Opened { stale: true, ..Opened::default() }), Vec::new()));
     }
     hold(node, &mut catalogue, mount, open.node, open.write)?;
@@ -90,9 +91,6 @@ fn hold(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, id: u64, write:
     }
     if write {
         drafts::join(node, catalogue, mount, id)?;
-    }
-    if write && let Some(draft) = catalogue.volume_mut(&mount.volume)?.draft_mut(id) {
-        draft.meet();
     }
     let held = Held { origin: mount.origin(), volume: mount.volume.clone(), version: id, write };
     node.reap(catalogue.commit(Fact::Held(held))?);
@@ -318,6 +316,10 @@ pub fn release(node: &Arc<Node>, mount: &Mounted, release: &Release) -> Outcome 
             "not replaced: its writer ran out of room, and the old version stays"
         );
         node.reap(catalogue.commit(Fact::DraftDropped(NodeOf { volume: mount.volume.clone(), node: id }))?);
+        return done();
+    }
+    if object.as_draft().is_some_and(Draft::is_expected) {
+        node.freeze_soon(&mount.volume, id);
         return done();
     }
     drop(catalogue);

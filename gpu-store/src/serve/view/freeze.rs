@@ -21,8 +21,7 @@ pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
         let mut catalogue = node.catalogue();
         let state = catalogue.volume(volume)?;
         let Some(object) = state.objects.get(&id).filter(|object| object.visible) else { return Ok(()) };
-        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy && !draft.is_expected())
-        else {
+        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy) else {
             return Ok(());
         };
         let (draft, meta, producer) = (draft.clone(), object.meta.clone(), object.producer.clone());
@@ -128,15 +127,12 @@ impl Whole<'_> {
     }
 }
 
-/// Freezes what was left: by a store that ended between a file's last close and its freezing (`all`), or while an open was
-/// expected that did not come.
-pub fn freeze_what_nobody_writes(node: &Node, all: bool) {
+/// Freezes what a store left that ended between a file's last close and its freezing.
+pub fn freeze_what_nobody_writes(node: &Node) {
     let left: Vec<(String, u64)> = {
         let catalogue = node.catalogue();
         let drafts = catalogue.volumes.iter().flat_map(|(id, volume)| volume.drafts().map(move |d| (id, d)));
-        let idle = drafts.filter(|(_, (object, draft))| {
-            draft.writers == 0 && !draft.busy && object.visible && (all || !draft.is_expected())
-        });
+        let idle = drafts.filter(|(_, (object, draft))| draft.writers == 0 && !draft.busy && object.visible);
         idle.map(|(id, (object, _))| (id.as_str().to_owned(), object.version)).collect()
     };
     for (volume, id) in left {
