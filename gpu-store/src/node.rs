@@ -419,6 +419,7 @@ impl Node {
                     std::thread::sleep(Duration::from_millis(200));
                     node.keeper.check();
                     node.compact_if_wanted();
+                    node.catalogue().graves.expire();
                     crate::serve::view::freeze_what_nobody_writes(&node, false);
                 }
             }),

@@ -27,7 +27,7 @@ impl View {
             .begin(call.unique, draft.node, offset, bytes.len() as u64)
             .map_err(Failure::system("noting an append"))?;
         let written = draft.write_in_turn(self, bytes, offset);
-        let settled = if written.is_ok() { self.journal.finish(noted) } else { self.journal.forget(noted) };
+        let settled = if written.is_ok() { self.journal.finish(&noted) } else { self.journal.forget(&noted) };
         self.shared.drafts.finished(&self.publish, call.unique);
         settled.map_err(Failure::system("noting an append"))?;
         written

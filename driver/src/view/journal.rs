@@ -18,7 +18,8 @@ use gpuvol_protocol::view::JOURNAL_BYTES;
 
 /// Bytes of the header and of each slot.
 const SLOT: usize = 64;
-const SLOTS: usize = (JOURNAL_BYTES as usize - SLOT) / SLOT;
+const SLOTS: usize = 63;
+const _: () = assert!(((SLOTS + 1) * SLOT) as u64 == JOURNAL_BYTES);
 /// Of the header's first word.
 const SOCKET_MADE: u64 = 1;
 
@@ -109,12 +110,12 @@ impl Journal {
     }
 
     /// All bytes of an append are in the file. It has its place for as long as its answer may be asked for again.
-    pub fn finish(&self, noted: Noted) -> io::Result<()> {
+    pub fn finish(&self, noted: &Noted) -> io::Result<()> {
         self.settle(noted.index, Slot { done: true, ..noted.slot })
     }
 
     /// The append failed: where it was to go means nothing any more.
-    pub fn forget(&self, noted: Noted) -> io::Result<()> {
+    pub fn forget(&self, noted: &Noted) -> io::Result<()> {
         self.settle(noted.index, Slot::default())
     }
 
@@ -181,9 +182,9 @@ mod tests {
         let memory = memory();
         let first = Journal::open(memory.try_clone().unwrap()).unwrap();
         let done = first.begin(10, 3, 100, 50).unwrap();
-        first.finish(done).unwrap();
+        first.finish(&done).unwrap();
         let failed = first.begin(12, 3, 150, 1).unwrap();
-        first.forget(failed).unwrap();
+        first.forget(&failed).unwrap();
         first.begin(14, 3, 150, 7).unwrap();
         assert!(!first.socket_made());
         first.make_socket().unwrap();
@@ -196,7 +197,7 @@ mod tests {
         let unfinished = second.unfinished();
         assert_eq!(unfinished.iter().map(|slot| slot.unique).collect::<Vec<_>>(), [14]);
         let again = second.begin(14, 3, 150, 7).unwrap();
-        second.finish(again).unwrap();
+        second.finish(&again).unwrap();
         assert!(second.find(14, 3).unwrap().done && second.unfinished().is_empty());
     }
 
@@ -206,11 +207,11 @@ mod tests {
         let busy = journal.begin(1, 9, 0, 1).unwrap();
         for unique in 2..200 {
             let noted = journal.begin(unique, 9, unique, 1).unwrap();
-            journal.finish(noted).unwrap();
+            journal.finish(&noted).unwrap();
         }
         assert!(journal.find(1, 9).is_some());
         assert!(journal.find(199, 9).is_some() && journal.find(199 - 60, 9).is_some());
         assert_eq!(journal.find(100, 9), None);
-        journal.finish(busy).unwrap();
+        journal.finish(&busy).unwrap();
     }
 }

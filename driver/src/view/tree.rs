@@ -29,11 +29,13 @@ impl View {
         }
         let name = names::sought(name)?;
         if let Some(known) = self.remembered.name(parent, &name) {
+            self.found.note(known.ino.0, parent, &name);
             return Ok(known);
         }
         let as_of = self.remembered.clock();
         let node = self.ask_node(0, ViewOp::Lookup(Lookup { parent, name: name.clone() }))?;
         self.remembered.keep(as_of, &node, Some((parent, &name)));
+        self.found.note(node.id, parent, &name);
         Ok(node.attributes())
     }
 
@@ -55,14 +57,19 @@ impl View {
         if change.node == names::SOCKET {
             return Ok(names::socket());
         }
-        let resized = change.size.and_then(|_| self.shared.drafts.find(&self.volume, change.node));
-        let Some(draft) = resized else {
+        let resized = change.size.and_then(|size| Some((size, self.shared.drafts.find(&self.volume, change.node)?)));
+        let Some((size, draft)) = resized else {
             return Ok(self.ask_node(call.unique, ViewOp::SetAttributes(change))?.attributes());
         };
         let _turn = self.take_turn(&draft.turn)?;
         let result = self.ask_node(call.unique, ViewOp::SetAttributes(change));
         draft.forget_reservation();
-        Ok(result?.attributes())
+        let node = result?;
+        if draft.memory().is_none() {
+            // It has some now, and reads as that.
+            draft.room_in_turn(self, size)?;
+        }
+        Ok(node.attributes())
     }
 
     /// Binding the hidden socket makes it: once, while nobody else can see the mount.

@@ -1,4 +1,5 @@
 //! Tests that mount run in a mount namespace of their own, so that nothing they leave outlives them.
+#![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::process::Command;
 

@@ -1,10 +1,13 @@
 //! A published mount as the plugin makes one, and a mounter process that can be killed.
+#![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use gpuvol_csi::view::connections::Connections;
@@ -29,7 +32,12 @@ pub struct Mount {
     pub agreed: Agreed,
     fuse: OwnedFd,
     journal: OwnedFd,
+    /// Closed when the mount is gone in time.
+    _in_time: mpsc::Sender<()>,
 }
+
+/// A test that hangs in a mount could not even be killed.
+const LONGEST: Duration = Duration::from_secs(90);
 
 impl Mount {
     pub fn new(path: &Path, passthrough: bool) -> Self {
@@ -46,7 +54,15 @@ impl Mount {
         // The directory underneath is on another device; statx asks nobody here.
         let flags = rustix::fs::AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, rustix::fs::StatxFlags::BASIC_STATS).unwrap();
-        Self { path: path.to_owned(), connection: stat.stx_dev_minor, agreed, fuse, journal: journal.into() }
+        let connection = stat.stx_dev_minor;
+        let (in_time, over) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if over.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("a test hangs in its mount, which is ended");
+                let _ = Connections::open().and_then(|connections| connections.abort(connection));
+            }
+        });
+        Self { path: path.to_owned(), connection, agreed, fuse, journal: journal.into(), _in_time: in_time }
     }
 
     pub fn session(&self, publish: &str) -> (Session, OwnedFd, OwnedFd) {
@@ -58,6 +74,16 @@ impl Mount {
             ..Session::default()
         };
         (session, self.fuse.try_clone().unwrap(), self.journal.try_clone().unwrap())
+    }
+
+    /// The connection, as a mounter gets it.
+    pub fn fuse(&self) -> &OwnedFd {
+        &self.fuse
+    }
+
+    /// The journal, as a mounter gets it.
+    pub fn journal(&self) -> &OwnedFd {
+        &self.journal
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
@@ -74,42 +100,65 @@ impl Drop for Mount {
     }
 }
 
-/// A mounter process, killed at the end.
-pub struct Mounter(Child);
+/// Starts and kills mounters from a process that has no file of a mount open. One that has cannot: the child closes its
+/// copy before it becomes the mounter, and waits for a mounter to take note of that.
+pub struct Starter {
+    shell: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
 
-impl Mounter {
-    pub fn start(state: &Path) -> Self {
-        Self::with(state, &[])
-    }
+const STARTER: &str = r#"
+all=
+while read -r what rest; do
+    case "$what" in
+        start) "$MOUNTER" $rest </dev/null 1>&2 & all="$all $!"; echo $! ;;
+        kill) kill -9 $rest; wait $rest 2>/dev/null; echo dead ;;
+    esac
+done
+kill -9 $all 2>/dev/null
+wait
+"#;
 
-    pub fn with(state: &Path, flags: &[&str]) -> Self {
-        let log = std::env::var("GPUVOL_TEST_LOG").unwrap_or_else(|_| "warn".into());
-        let child = Command::new(env!("CARGO_BIN_EXE_gpuvol-mounter"))
-            .arg("--state")
-            .arg(state)
-            .args(["--log", &log, "--deadline", "10s"])
-            .args(flags)
-            .stdin(Stdio::null())
+impl Starter {
+    pub fn new() -> Self {
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", STARTER])
+            .env("MOUNTER", env!("CARGO_BIN_EXE_gpuvol-mounter"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        Self(child)
+        let (to, from) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        Self { shell, to, from }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.0.id()
+    /// Answers the process's id.
+    pub fn start(&mut self, state: &Path, deadline: &str) -> u32 {
+        let log = std::env::var("GPUVOL_TEST_LOG").unwrap_or_else(|_| "warn".into());
+        let state = state.display();
+        self.ask(&format!("start --state {state} --log {log} --deadline {deadline}")).parse().unwrap()
     }
 
     /// As SIGKILL does.
-    pub fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+    pub fn kill(&mut self, pid: u32) {
+        assert_eq!(self.ask(&format!("kill {pid}")), "dead");
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.to, "{line}").unwrap();
+        let mut answer = String::new();
+        self.from.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
     }
 }
 
-impl Drop for Mounter {
+impl Drop for Starter {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        // At the end of its input it kills what it started.
+        let (to, _) = UnixStream::pair().unwrap();
+        drop(std::mem::replace(&mut self.to, ChildStdin::from(OwnedFd::from(to))));
+        let _ = self.shell.wait();
     }
 }
 
@@ -120,9 +169,4 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Which device a directory is on: a mount that is gone shows the one underneath.
-pub fn device(path: &Path) -> u64 {
-    std::fs::symlink_metadata(path).map(|stat| stat.dev()).unwrap_or(0)
 }

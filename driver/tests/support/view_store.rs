@@ -1,4 +1,5 @@
 //! A store for mounters, in memory: one volume, files as the view's protocol has them, and faults on demand.
+#![allow(dead_code, reason = "every test program uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,6 +19,8 @@ use rustix::fs::MemfdFlags;
 const WHOLE: u64 = 64 * 1024;
 
 type Answer = Result<(ViewAnswer, Vec<OwnedFd>), Fault>;
+/// Names and nodes by cookie.
+type Listing = BTreeMap<u64, (Vec<u8>, u64)>;
 type Matcher = Box<dyn Fn(&ViewOp) -> bool + Send>;
 
 pub struct ViewStore {
@@ -50,7 +53,7 @@ pub struct Volume {
 }
 
 enum Body {
-    Directory { names: BTreeMap<u64, (Vec<u8>, u64)>, parent: u64, cookie: u64 },
+    Directory { names: Listing, parent: u64, cookie: u64 },
     Link(Vec<u8>),
     Sealed { memory: File, allocation: u64 },
     Draft { memory: Option<File>, base: Vec<u8> },
@@ -134,6 +137,16 @@ impl ViewStore {
         while !until(&self.volume()) {
             assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The memory of a draft below the root.
+    pub fn memory(&self, name: &str) -> File {
+        let mut volume = self.volume();
+        let node = volume.find(ROOT, name.as_bytes()).unwrap();
+        match &volume.nodes[&node].1 {
+            Body::Draft { memory: Some(memory), .. } => memory.try_clone().unwrap(),
+            _ => panic!("{name} is no draft with memory"),
         }
     }
 
@@ -236,6 +249,11 @@ impl Volume {
         self.counts.get(what).copied().unwrap_or(0)
     }
 
+    /// Distinct ids of the kernel's that are noted.
+    pub fn backings(&self) -> std::collections::BTreeSet<u32> {
+        self.handles.values().map(|handle| handle.backing).filter(|backing| *backing != 0).collect()
+    }
+
     pub fn open_handles(&self) -> usize {
         self.handles.len()
     }
@@ -264,7 +282,7 @@ impl Volume {
         Ok(node)
     }
 
-    fn names(&mut self, directory: u64) -> Result<(&mut BTreeMap<u64, (Vec<u8>, u64)>, &mut u64), Fault> {
+    fn names(&mut self, directory: u64) -> Result<(&mut Listing, &mut u64), Fault> {
         match self.nodes.get_mut(&directory) {
             Some((_, Body::Directory { names, cookie, .. })) => Ok((names, cookie)),
             Some(_) => Err(fault(Code::NotADirectory, "not a directory")),
@@ -317,6 +335,7 @@ impl Volume {
             ViewOp::Reserve(_) => "reserve",
             ViewOp::Flush(_) => "flush",
             ViewOp::Release(_) => "release",
+            ViewOp::GetNode(_) => "getattr",
             ViewOp::MakeDirectory(_) => "mkdir",
             ViewOp::GetXattr(_) => "getxattr",
             ViewOp::Describe(_) => "describe",
@@ -467,7 +486,6 @@ impl Volume {
         opened.passthrough = open.passthrough && opened.segments.len() == 1 && noted != Some(0);
         if opened.passthrough {
             opened.backing = noted.unwrap_or(0);
-            self.handle(unique)?.backing = opened.backing;
         }
         Ok((ViewAnswer::Opened(opened), fds))
     }
@@ -485,8 +503,7 @@ impl Volume {
             }
         };
         if create.closed {
-            let opened = Opened { node: Some(self.node(id)?), ..Opened::default() };
-            return Ok((ViewAnswer::Opened(opened), Vec::new()));
+            return Ok((ViewAnswer::Node(self.node(id)?), Vec::new()));
         }
         let open = OpenFile { node: id, write: create.write, truncate: create.truncate, passthrough: false };
         self.open(publish, unique, &open)
@@ -555,10 +572,12 @@ impl Volume {
 
     fn resize(&mut self, node: u64, size: u64) -> Result<(), Fault> {
         if let Some((_, Body::Draft { memory, base })) = self.nodes.get_mut(&node) {
-            match memory {
-                Some(memory) => memory.set_len(size).unwrap(),
-                None => base.resize(size as usize, 0),
-            }
+            let memory = memory.get_or_insert_with(|| {
+                let fresh = memfd();
+                fresh.write_all_at(base, 0).unwrap();
+                fresh
+            });
+            memory.set_len(size).unwrap();
             return Ok(());
         }
         Err(fault(Code::Stale, "sealed"))

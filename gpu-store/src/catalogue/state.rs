@@ -8,10 +8,11 @@ use gpuvol_protocol::admin::Publish;
 use gpuvol_protocol::message::Tier;
 use gpuvol_protocol::{Code, Fault, VolumeId};
 
+use super::graves::{Grave, Graves};
 use super::lease::{Lease, LeaseId};
 use super::log::{Log, LogError};
 use super::meta;
-use super::object::Reservation;
+use super::object::{Content, Object, Reservation};
 use super::record::{
     Answered, Attached, BackingNoted, DirectoryMade, Fact, Held, HoldsReleased, LeaseOpened, MetaChanged, Origin,
     Record, Renamed, Reserved, SlabCreated, VolumeCreated,
@@ -74,6 +75,8 @@ pub struct Catalogue {
     pub mounts: HashMap<String, LeaseId>,
     /// Descriptors of allocations and slabs. Not in the log: the keeper has them.
     fds: HashMap<u64, Arc<OwnedFd>>,
+    /// What was replaced or removed a moment ago.
+    pub graves: Graves,
     next_id: u64,
     compacted_len: u64,
 }
@@ -93,6 +96,7 @@ impl Catalogue {
             leases: HashMap::new(),
             mounts: HashMap::new(),
             fds,
+            graves: Graves::default(),
             // 1 is what FUSE calls every root.
             next_id: 2,
             compacted_len: 0,
@@ -198,8 +202,8 @@ impl Catalogue {
             Fact::VolumeDeleted(id) => {
                 let id = VolumeId::new(id).map_err(|e| e.to_string())?;
                 if let Some(volume) = self.volumes.remove(&id) {
-                    freeing.versions = volume.objects.keys().copied().collect();
                     freeing.memory = volume.memory();
+                    freeing.objects = volume.objects.into_values().collect();
                 }
                 self.end_leases(|lease| lease.volume == id, &mut garbage, &mut freeing);
             }
@@ -299,7 +303,10 @@ impl Catalogue {
             Fact::MetaChanged(changed) => self.change_meta(changed)?,
             Fact::Answered(answered) => self.answered(answered.origin.as_ref(), answered.version),
         }
-        garbage.versions = std::mem::take(&mut freeing.versions);
+        for object in std::mem::take(&mut freeing.objects) {
+            garbage.versions.push(object.version);
+            self.bury(object);
+        }
         for (slab, offset, len) in freeing.holes {
             garbage.holes.extend(self.fd(slab).map(|fd| (fd, offset, len)));
         }
@@ -307,6 +314,29 @@ impl Catalogue {
             self.free_memory(id, &mut garbage);
         }
         Ok(garbage)
+    }
+
+    /// Keeps a freed version's bytes for a moment, before its memory is let go of.
+    fn bury(&mut self, object: Object) {
+        let mut grave = Grave { content: Vec::new(), fds: Vec::new(), object };
+        match &grave.object.content {
+            Content::Slot(slot) => {
+                let Some(slab) = self.fds.get(&slot.slab) else { return };
+                let len = usize::try_from(slot.len).unwrap_or(0);
+                grave.content = vec![0; len];
+                if rustix::io::pread(slab, &mut grave.content, slot.offset) != Ok(len) {
+                    return;
+                }
+            }
+            Content::Segments { allocations, .. } if grave.object.tier() == Tier::Host => {
+                grave.fds = allocations.iter().filter_map(|a| self.fds.get(&a.id).cloned()).collect();
+                if grave.fds.len() != allocations.len() {
+                    return;
+                }
+            }
+            Content::Segments { .. } | Content::Draft(_) | Content::Link(_) => return,
+        }
+        self.graves.bury(grave);
     }
 
     fn used(&mut self, id: u64) {

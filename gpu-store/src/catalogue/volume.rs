@@ -20,7 +20,7 @@ pub struct Freeing {
     /// Ranges of slabs without objects: slab, offset, length.
     pub holes: Vec<(u64, u64, u64)>,
     /// Versions that are gone.
-    pub versions: Vec<u64>,
+    pub objects: Vec<Object>,
 }
 
 #[derive(Debug)]
@@ -204,12 +204,12 @@ impl Volume {
             self.quota.give_back(share, tier, bytes);
         }
         freeing.memory.extend(object.memory());
-        freeing.versions.push(version);
         match &object.content {
             Content::Slot(slot) => self.free_slot(slot, freeing),
             Content::Draft(draft) => self.let_go_of_base(draft.base, version, freeing),
             Content::Segments { .. } | Content::Link(_) => {}
         }
+        freeing.objects.push(object);
     }
 
     fn free_slot(&mut self, slot: &Slot, freeing: &mut Freeing) {

@@ -143,6 +143,9 @@ pub fn set_xattr(node: &Arc<Node>, mount: &Mounted, set: &SetXattr) -> Outcome {
             format!("{name} is the store's own attribute and cannot be changed"),
         ));
     }
+    if set.name == b"user." {
+        return Err(Fault::new(Code::InvalidArgument, "an attribute without a name"));
+    }
     let mut catalogue = node.catalogue();
     if mount.answered(&catalogue).is_some() {
         return done();

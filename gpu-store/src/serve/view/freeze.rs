@@ -10,6 +10,7 @@ use super::describe::times;
 use super::drafts::Busy;
 use crate::catalogue::draft::Draft;
 use crate::catalogue::record::{Fact, Meta, MetaChanged, NodeOf, Sealed};
+use crate::catalogue::state::Catalogue;
 use crate::node::{Node, internal, now_ms};
 use crate::serve::open::read_fd;
 use crate::serve::small::{new_slab, write_slot};
@@ -79,13 +80,26 @@ impl Whole<'_> {
         let mut sealed = self.sealed();
         sealed.allocations = vec![allocation];
         sealed.segments = vec![Segment { len, ..Segment::default() }];
-        commit(node, sealed)
+        let mut catalogue = node.catalogue();
+        if self.is_named(&catalogue)? {
+            node.reap(catalogue.commit(Fact::Sealed(sealed))?);
+        }
+        Ok(())
+    }
+
+    /// It may have lost its name while it was being sealed: then it is gone, or read by those who have it open.
+    fn is_named(&self, catalogue: &Catalogue) -> Result<bool, Fault> {
+        let object = catalogue.volume(self.volume)?.objects.get(&self.id);
+        Ok(object.is_some_and(|object| object.visible && object.as_draft().is_some()))
     }
 
     fn into_slot(self, node: &Node, content: &[u8]) -> Result<(), Fault> {
         let len = content.len() as u64;
         loop {
             let mut catalogue = node.catalogue();
+            if !self.is_named(&catalogue)? {
+                return Ok(());
+            }
             let Some(slot) = catalogue.volume(self.volume)?.slabs.find(len) else {
                 drop(catalogue);
                 new_slab(node, self.volume)?;
@@ -112,12 +126,6 @@ impl Whole<'_> {
             ..Sealed::default()
         }
     }
-}
-
-fn commit(node: &Node, sealed: Sealed) -> Result<(), Fault> {
-    let garbage = node.catalogue().commit(Fact::Sealed(sealed))?;
-    node.reap(garbage);
-    Ok(())
 }
 
 /// Freezes what was left: by a store that ended between a file's last close and its freezing (`all`), or by a mount that
