@@ -17,6 +17,7 @@ use super::record::{
     Answered, Attached, BackingNoted, DirectoryMade, Fact, Held, HoldsReleased, LeaseOpened, MetaChanged, Origin,
     Record, Renamed, Reserved, SlabCreated, VolumeCreated,
 };
+use super::tree::Child;
 use super::volume::{Freeing, Volume};
 
 /// Memory and leases that a commit ended. The caller gives them back after it has let go of the catalogue's lock:
@@ -436,6 +437,10 @@ impl Catalogue {
         }
         volume.tree.touch(r.from_parent, r.time_ns);
         volume.tree.touch(r.to_parent, r.time_ns);
+        let moved = volume.tree.child(r.to_parent, &r.to_name).map(Child::id);
+        if let Some(meta) = moved.and_then(|id| volume.meta_mut(id)).filter(|_| r.time_ns != 0) {
+            meta.ctime_ns = r.time_ns;
+        }
         self.answered(r.origin.as_ref(), 0);
         Ok(())
     }
@@ -451,10 +456,7 @@ impl Catalogue {
 
     fn change_meta(&mut self, changed: MetaChanged) -> Result<(), String> {
         let volume = self.known(&changed.volume)?;
-        let meta = match volume.objects.get_mut(&changed.node) {
-            Some(object) => &mut object.meta,
-            None => volume.tree.meta_mut(changed.node).ok_or_else(|| format!("no node {}", changed.node))?,
-        };
+        let meta = volume.meta_mut(changed.node).ok_or_else(|| format!("no node {}", changed.node))?;
         *meta = changed.meta.unwrap_or_default();
         Ok(())
     }

@@ -8,7 +8,7 @@ use gpuvol_protocol::message::{Tier, Usage};
 use super::meta;
 use super::object::{Content, Object, Reservation, charge_of};
 use super::quota::{Quota, Share};
-use super::record::{Sealed, Slot, VolumeCreated};
+use super::record::{Meta, Sealed, Slot, VolumeCreated};
 use super::slab::{Freed, Slabs};
 use super::tree::{Child, Tree};
 
@@ -188,6 +188,14 @@ impl Volume {
     pub fn child(&mut self, child: Child, freeing: &mut Freeing) {
         if let Child::Object(version) = child {
             self.hide(version, freeing);
+        }
+    }
+
+    /// What a node has beside its content.
+    pub fn meta_mut(&mut self, node: u64) -> Option<&mut Meta> {
+        match self.objects.get_mut(&node) {
+            Some(object) => Some(&mut object.meta),
+            None => self.tree.meta_mut(node),
         }
     }
 
