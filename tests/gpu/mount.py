@@ -50,7 +50,7 @@ def main():
     base = tempfile.mkdtemp(prefix="gpuvol-gpu-")
     data = f"{base}/data"
     gpuvol = f"{BIN}/gpuvol"
-    capacity = int((3 * GIB + 2) * (1 << 30))
+    capacity = int((6 * GIB + 4) * (1 << 30))
 
 
     print(run(gpuvol, "dev", "up", "--mount", data, "--device", "gpu", "--capacity", str(capacity)))
