@@ -50,7 +50,7 @@ def main():
     base = tempfile.mkdtemp(prefix="gpuvol-gpu-")
     data = f"{base}/data"
     gpuvol = f"{BIN}/gpuvol"
-    capacity = int((6 * GIB + 4) * (1 << 30))
+    capacity = int((12 * GIB + 4) * (1 << 30))  # the client puts several
 
 
     print(run(gpuvol, "dev", "up", "--mount", data, "--device", "gpu", "--capacity", str(capacity)))
@@ -74,7 +74,8 @@ def main():
         print(f"first cat against the slower of tmpfs write and pinned D2H (55 GB/s): {max(shm, pinned) / first:.2f}")
         kind = os.getxattr(f"{data}/bytes", "user.gpuvol.tier")
         assert kind == b"gpu", kind
-        os.unlink(f"{data}/bytes")
+        for name in os.listdir(data):
+            os.unlink(f"{data}/{name}")
         # A table: what the GPU holds and what the file shows are the same.
         rows = size // 32
         import numpy
