@@ -22,7 +22,7 @@ use super::errno::Failure;
 use super::session::View;
 use super::xattrs::Answer;
 
-/// How long the kernel may take a name or an attribute for granted.
+/// How long the kernel may take a name for granted, and a draft's attributes.
 const LIFETIME: Duration = Duration::ZERO;
 /// Node ids are never used again.
 const GENERATION: Generation = Generation(0);
@@ -40,12 +40,12 @@ macro_rules! answer {
 impl Filesystem for View {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let outcome = self.serve(request, "lookup", parent.0, |_| self.find(parent.0, name));
-        answer!(outcome, reply, attr => reply.entry(&LIFETIME, &attr, GENERATION));
+        answer!(outcome, reply, told => reply.entry_with_ttls(&told.lifetime, &LIFETIME, &told.attributes, GENERATION));
     }
 
     fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let outcome = self.serve(request, "getattr", node.0, |_| self.attributes(node.0));
-        answer!(outcome, reply, attr => reply.attr(&LIFETIME, &attr));
+        answer!(outcome, reply, told => reply.attr(&told.lifetime, &told.attributes));
     }
 
     fn setattr(

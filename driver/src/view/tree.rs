@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use fuser::{Errno, FileAttr, RenameFlags};
 use gpuvol_protocol::view::{
-    GetNode, Lookup, MAX_LINK, MakeDirectory, MakeLink, ReadDirectory, ReadLink, Remove, RenameNode, SetAttributes,
-    ViewOp,
+    GetNode, Lookup, MAX_LINK, MakeDirectory, MakeLink, Node, ReadDirectory, ReadLink, Remove, RenameNode,
+    SetAttributes, ViewOp,
 };
 
 use super::attributes::{Described, of_directory, permissions};
@@ -21,35 +22,57 @@ const PAGE: u32 = 128;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
+/// How long the kernel may take the attributes of what is no draft for granted: only who has it open can miss a change, by
+/// another mount, of its mode or owner, for each look at a name asks anew.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// Attributes, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub attributes: FileAttr,
+    pub lifetime: Duration,
+}
+
+impl Told {
+    fn settled(attributes: FileAttr) -> Self {
+        Self { attributes, lifetime: SETTLED }
+    }
+
+    fn of(node: &Node) -> Self {
+        let lifetime = if node.draft { Duration::ZERO } else { SETTLED };
+        Self { attributes: node.attributes(), lifetime }
+    }
+}
+
 impl View {
-    pub(super) fn find(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
+    pub(super) fn find(&self, parent: u64, name: &OsStr) -> Result<Told> {
         if names::is_socket(name) {
             let made = self.journal.socket_made();
-            return if made { Ok(names::socket()) } else { Err(Errno::ENOENT.into()) };
+            return if made { Ok(Told::settled(names::socket())) } else { Err(Errno::ENOENT.into()) };
         }
         let name = names::sought(name)?;
         if let Some(known) = self.remembered.name(parent, &name) {
             self.found.note(known.ino.0, parent, &name);
-            return Ok(known);
+            return Ok(Told::settled(known));
         }
         let as_of = self.remembered.clock();
         let node = self.ask_node(0, ViewOp::Lookup(Lookup { parent, name: name.clone() }))?;
         self.remembered.keep(as_of, &node, Some((parent, &name)));
         self.found.note(node.id, parent, &name);
-        Ok(node.attributes())
+        Ok(Told::of(&node))
     }
 
-    pub(super) fn attributes(&self, node: u64) -> Result<FileAttr> {
+    pub(super) fn attributes(&self, node: u64) -> Result<Told> {
         if node == names::SOCKET {
-            return Ok(names::socket());
+            return Ok(Told::settled(names::socket()));
         }
         if let Some(known) = self.remembered.node(node) {
-            return Ok(known);
+            return Ok(Told::settled(known));
         }
         let as_of = self.remembered.clock();
         let node = self.ask_node(0, ViewOp::GetNode(GetNode { node }))?;
         self.remembered.keep(as_of, &node, None);
-        Ok(node.attributes())
+        Ok(Told::of(&node))
     }
 
     pub(super) fn change(&self, call: Call, change: SetAttributes) -> Result<FileAttr> {
