@@ -1,5 +1,6 @@
 # make demo   the main job: a three-stage pipeline over a volume published by real CSI calls
 # make test   everything that must pass
+# make test-files   the file tests at length: thousands of model cases, every program, the load of 64 processes, the bench
 # make bench  ratios on this machine's host memory
 # make gpu    what must hold on a real GPU (where one is)
 # make help   the rest
@@ -7,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help build venv wheel demo test lint unit python sanity proto-check fuzz bench gpu-bundle gpu clean
+.PHONY: help build venv wheel demo test test-files lint unit files python sanity proto-check fuzz bench gpu-bundle gpu clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -41,7 +42,7 @@ demo: wheel
 	cargo build --release -p gpuvol-store -p gpuvol-csi -p gpuvol-cli
 	target/release/gpuvol demo $(DEMO)
 
-test: lint unit python proto-check sanity fuzz
+test: lint unit files python proto-check sanity fuzz
 	@echo "make test: everything passed"
 
 lint:
@@ -59,6 +60,14 @@ endif
 
 python: build wheel
 	$(PY) -m pytest -q client-lib/python/tests
+
+# A node of its own, and programs on its mounts: against a reference on tmpfs, under load, with real programs.
+files: build venv
+	tests/files/with-node.sh target/debug
+
+test-files: venv
+	cargo build --release -p gpuvol-store -p gpuvol-csi -p gpuvol-cli -p gpuvol-files-tests
+	FILES_LONG=1 tests/files/with-node.sh target/release
 
 # The CSI interface of ours against the official one.
 proto-check:
@@ -80,7 +89,7 @@ gpu-bundle:
 	cargo build --release -p gpuvol-store -p gpuvol-process-tests -p gpuvol-csi -p gpuvol-cli
 	cargo test --release --no-run -p gpuvol-memory --features real-gpu --test cuda_real
 	rm -rf target/gpu-bundle && mkdir -p target/gpu-bundle
-	cp target/release/{gpuvol,gpuvol-dev,gpuvol-csi,gpuvol-mounter,gpuvol-keeper,gpuvol-store,gpuvol-test-client,gpuvol-gpu-suite} target/gpu-bundle/
+	cp target/release/{gpuvol,gpuvol-dev,gpuvol-csi,gpuvol-mounter,gpuvol-keeper,gpuvol-store,gpuvol-copier,gpuvol-test-client,gpuvol-gpu-suite} target/gpu-bundle/
 	cp $$(ls -t target/release/deps/cuda_real-* | grep -v '\.d$$' | head -n 1) target/gpu-bundle/cuda_real
 
 gpu: gpu-bundle

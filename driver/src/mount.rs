@@ -105,6 +105,12 @@ fn stat(target: &Target, sync: AtFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(target.parent(), target.name(), how, StatxFlags::BASIC_STATS)
 }
 
+/// Asks the file system of an open directory whether it is there, and waits for its answer.
+pub fn ask(directory: BorrowedFd<'_>) -> io::Result<()> {
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    Ok(rustix::fs::statx(directory, "", how, StatxFlags::BASIC_STATS).map(drop)?)
+}
+
 /// What a call says of a mount whose file system is gone. It is still a mount, to be unmounted.
 pub fn is_dead(error: Errno) -> bool {
     matches!(error, Errno::IO | Errno::NOTCONN | Errno::CONNABORTED | Errno::STALE | Errno::HOSTDOWN)

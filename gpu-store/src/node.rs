@@ -14,6 +14,7 @@ use gpuvol_protocol::view::CLOCK_OFFSET;
 use gpuvol_protocol::{Code, Fault};
 
 use crate::budget::{Books, Budgets};
+use crate::catalogue::draft::Draft;
 use crate::catalogue::lease::LeaseId;
 use crate::catalogue::log::Log;
 use crate::catalogue::meta;
@@ -76,6 +77,8 @@ pub struct Node {
     connections: Mutex<HashMap<u64, Connection>>,
     next_connection: AtomicU64,
     mounts: Mutex<BTreeMap<String, MountFds>>,
+    /// Drafts to be frozen when the opens that are expected have come or not.
+    deferred: Mutex<Vec<(String, u64)>>,
     /// Which mounts a mounter said that it serves, and when.
     served: Mutex<Option<(Instant, Vec<String>)>>,
 }
@@ -173,6 +176,7 @@ impl Node {
             next_connection: AtomicU64::new(1),
             mounts: Mutex::default(),
             served: Mutex::default(),
+            deferred: Mutex::default(),
             config,
         });
         node.reconcile_volumes()?;
@@ -266,6 +270,23 @@ impl Node {
         };
         while any() && start.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Freezes a draft when no open is expected any more, unless somebody writes it then.
+    pub fn freeze_soon(&self, volume: &str, draft: u64) {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).push((volume.to_owned(), draft));
+    }
+
+    fn freeze_deferred(&self) {
+        let all = std::mem::take(&mut *self.deferred.lock().unwrap_or_else(PoisonError::into_inner));
+        for (volume, draft) in all {
+            let expected = self.catalogue().volume(&volume).ok().and_then(|v| v.draft(draft)).map(Draft::is_expected);
+            if expected == Some(true) {
+                self.freeze_soon(&volume, draft);
+            } else if let Err(fault) = crate::serve::view::freeze(self, &volume, draft) {
+                tracing::error!(volume, node = draft, %fault, "a file that nobody writes any more could not be sealed");
+            }
         }
     }
 
@@ -395,7 +416,7 @@ impl Node {
             }
         }
         drop(catalogue);
-        crate::serve::view::freeze_what_nobody_writes(self, true);
+        crate::serve::view::freeze_what_nobody_writes(self);
     }
 
     /// The mounts of this node by their publishes. Not to be held while the catalogue is asked for.
@@ -413,13 +434,23 @@ impl Node {
         spawn("watcher", Box::new(move || node.watch_forever()))?;
         let node = self.clone();
         spawn(
+            "freezer",
+            Box::new(move || {
+                loop {
+                    std::thread::sleep(Duration::from_millis(20));
+                    node.freeze_deferred();
+                }
+            }),
+        )?;
+        let node = self.clone();
+        spawn(
             "housekeeper",
             Box::new(move || {
                 loop {
                     std::thread::sleep(Duration::from_millis(200));
                     node.keeper.check();
                     node.compact_if_wanted();
-                    crate::serve::view::freeze_what_nobody_writes(&node, false);
+                    node.catalogue().graves.expire();
                 }
             }),
         )

@@ -15,6 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::within;
+
 /// A process, whatever happens to its pid later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -91,6 +93,9 @@ pub struct Member {
 /// the keeper last.
 pub const PROGRAMS: [&str; 5] = ["gpuvol-dev", "gpuvol-csi", "gpuvol-mounter", "gpuvol-store", "gpuvol-keeper"];
 
+/// How long the kernel may take to tell of one process: it waits for one that waits for a file system that hangs.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// This user's processes that serve a node, by their command lines, this one left out.
 pub fn members() -> Vec<Member> {
     let uid = rustix::process::geteuid().as_raw();
@@ -98,6 +103,11 @@ pub fn members() -> Vec<Member> {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         if pid == std::process::id() || !entry.metadata().is_ok_and(|m| m.uid() == uid) {
+            continue;
+        }
+        // The name first, for which the kernel waits for nobody.
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if !PROGRAMS.contains(&name.trim_end()) {
             continue;
         }
         let identity = Identity::of(pid);
@@ -116,14 +126,24 @@ pub fn naming(path: &Path) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        let own = entry.metadata().is_ok_and(|m| m.uid() == uid);
-        if own && pid != std::process::id() && Identity::of(pid).is_some() && line.contains(&*path.to_string_lossy()) {
+        if pid == std::process::id() || !entry.metadata().is_ok_and(|m| m.uid() == uid) {
+            continue;
+        }
+        let Some(line) = command_line(pid) else { continue };
+        if line.contains(&*path.to_string_lossy()) {
             found.push((pid, line));
         }
     }
     found
+}
+
+/// What a process was started with; `None` where it has ended, or waits for a file system that hangs.
+pub fn command_line(pid: u32) -> Option<String> {
+    let read = move || {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        Identity::of(pid).map(|_| String::from_utf8_lossy(&line).replace('\0', " "))
+    };
+    within(PATIENCE, read).ok().flatten()
 }
 
 /// Program and state directory of a command line that serves a node.

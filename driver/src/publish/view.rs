@@ -91,6 +91,8 @@ impl Publisher {
         }
         let directory = target.open_directory().map_err(|e| failed("open the target directory", e))?;
         let answers = self.in_mount(target, self.patience, "connect to the socket", move || {
+            // The kernel may remember the socket of a mount that answers nothing any more.
+            mount::ask(directory.as_fd())?;
             listener::answers(directory.as_fd(), SOCKET_NAME)
         });
         match answers {

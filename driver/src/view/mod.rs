@@ -22,6 +22,7 @@ mod draft;
 pub mod errno;
 mod files;
 pub mod filesystem;
+mod found;
 pub mod handshake;
 pub mod heartbeat;
 pub mod journal;

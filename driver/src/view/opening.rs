@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
 use fuser::{Errno, FileAttr, FopenFlags};
-use gpuvol_protocol::view::{Backing, CreateFile, Flush, OpenFile as Open, Opened, Release, ViewOp};
+use gpuvol_protocol::view::{Backing, CreateFile, Flush, Lookup, NodeKind, OpenFile as Open, Opened, Release, ViewOp};
 
 use super::attributes::{Described, permissions};
 use super::errno::{Failure, Result};
@@ -63,9 +63,29 @@ impl View {
         self.in_turn(node, |mode| {
             let passthrough = !wish.write && self.held.backings.permitted();
             let open = Open { node, write: wish.write, truncate: wish.truncate, passthrough };
-            let (opened, fds) = self.ask_handle(call, node, ViewOp::OpenFile(open))?;
+            let answer = self.ask_handle(call, node, ViewOp::OpenFile(open));
+            if wish.write && answer.as_ref().is_err_and(|failure| failure.errno() == Errno::ESTALE) {
+                self.prepare(call, node);
+            }
+            let (opened, fds) = answer?;
             self.opening(call, wish, mode, opened, fds)
         })
+    }
+
+    /// The version that was to be written is gone from its name. The kernel looks again, once: whatever is there now gets
+    /// its draft, so that what is found can be opened.
+    fn prepare(&self, call: Call, node: u64) {
+        let Some((parent, name)) = self.found.place(node) else { return };
+        let Ok(now) = self.ask_node(0, ViewOp::Lookup(Lookup { parent, name })) else { return };
+        if now.draft || now.kind() != NodeKind::File {
+            return;
+        }
+        let open = Open { node: now.id, write: true, ..Open::default() };
+        match self.ask_handle(call, now.id, ViewOp::OpenFile(open)) {
+            // It became a draft just now.
+            Ok((opened, _)) if !opened.stale => self.give_back(call, now.id),
+            _ => {}
+        }
     }
 
     pub(super) fn create_file(&self, call: Call, parent: u64, name: &OsStr, mode: u32, flags: i32) -> Result<Opening> {
@@ -194,7 +214,8 @@ impl View {
     /// A descriptor of the file was closed, or synchronised.
     pub(super) fn flush_file(&self, handle: u64) -> Result<()> {
         let file = self.file(handle)?;
-        if file.write { self.ask_done(0, ViewOp::Flush(Flush { handle })) } else { Ok(()) }
+        // What ran out of room is not shown: the old version may stay yet.
+        if file.write && !file.failed() { self.ask_done(0, ViewOp::Flush(Flush { handle })) } else { Ok(()) }
     }
 
     pub(super) fn release_file(&self, call: Call, node: u64, handle: u64) -> Result<()> {

@@ -16,6 +16,7 @@ use super::content::Memories;
 use super::draft::{Drafts, Landlord, Unfinished};
 use super::errno::{Failure, Result};
 use super::files::{Files, OpenFile};
+use super::found::Found;
 use super::journal::Journal;
 use super::passthrough::Backings;
 use super::release::Held;
@@ -47,6 +48,7 @@ pub struct View {
     pub(super) files: Files,
     pub(super) journal: Journal,
     pub(super) remembered: Remembered,
+    pub(super) found: Found,
 }
 
 /// The kernel's id of a request.
@@ -92,6 +94,7 @@ impl View {
             files: Files::default(),
             journal,
             remembered: Remembered::new(clock),
+            found: Found::default(),
         })
     }
 

@@ -29,11 +29,13 @@ impl View {
         }
         let name = names::sought(name)?;
         if let Some(known) = self.remembered.name(parent, &name) {
+            self.found.note(known.ino.0, parent, &name);
             return Ok(known);
         }
         let as_of = self.remembered.clock();
         let node = self.ask_node(0, ViewOp::Lookup(Lookup { parent, name: name.clone() }))?;
         self.remembered.keep(as_of, &node, Some((parent, &name)));
+        self.found.note(node.id, parent, &name);
         Ok(node.attributes())
     }
 

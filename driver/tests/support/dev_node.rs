@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use gpuvol_client::{ObjectPath, OpenOptions, PutOptions, Volume};
 use gpuvol_csi::dev::node::status;
+use gpuvol_csi::dev::process::command_line;
 use gpuvol_csi::dev::record::Layout;
 use gpuvol_csi::publish::{Best, MountMode};
 use serde_json::Value;
@@ -159,11 +160,9 @@ pub fn residue(node: &DevNode) -> Vec<String> {
 pub fn remains(text: &str) -> Vec<String> {
     let mut left = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let is_process = entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if is_process && line.contains(text) {
-            left.push(format!("process {}: {line}", entry.file_name().display()));
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(line) = command_line(pid).filter(|line| line.contains(text)) {
+            left.push(format!("process {pid}: {line}"));
         }
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -119,9 +119,10 @@ fn answer(request: &[u8], files: &mut Files, no_socket: bool) -> Option<Vec<u8>>
     Some([&length.to_ne_bytes()[..], &error.to_ne_bytes(), unique, &payload].concat())
 }
 
-/// `struct fuse_entry_out`, valid for no time at all.
+/// `struct fuse_entry_out`: the name is valid for a minute, the attributes for no time at all.
 fn entry(node: u64, mode: u32) -> Vec<u8> {
-    [node.to_ne_bytes().to_vec(), vec![0; 32], attributes(node, mode)].concat()
+    let (generation, valid) = (0u64.to_ne_bytes(), 60u64.to_ne_bytes());
+    [&node.to_ne_bytes()[..], &generation, &valid, &[0; 16], &attributes(node, mode)].concat()
 }
 
 /// `struct fuse_attr`: empty, and root's.

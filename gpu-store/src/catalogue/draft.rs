@@ -5,6 +5,8 @@
 //! closes it and it is frozen. A draft has no memory before the first write; then its memfd's size is the file's size, and
 //! the memfd's times are the file's: nothing about its content is lost with the store or the mounter.
 
+use std::time::{Duration, Instant};
+
 use gpuvol_protocol::message::{Kind, Tier};
 
 use super::object::{Content, Object};
@@ -29,9 +31,24 @@ pub struct Draft {
     pub writers: u64,
     /// Its memory is being made, or it is being frozen: whoever wants either waits. In no record.
     pub busy: bool,
+    /// Until when an open may come that was told to look the name up again: it finds this draft, and the kernel looks again
+    /// only once. In no record.
+    expected: Option<Instant>,
 }
 
+/// How long an open that was told to look again is waited for. It comes at once, unless the machine is very busy.
+const EXPECTED: Duration = Duration::from_millis(40);
+
 impl Draft {
+    /// Somebody was told to look again, and will find this draft.
+    pub fn expect(&mut self) {
+        self.expected = Some(Instant::now() + EXPECTED);
+    }
+
+    pub fn is_expected(&self) -> bool {
+        self.expected.is_some_and(|until| Instant::now() < until)
+    }
+
     pub fn is_seen_by(&self, publish: &str) -> bool {
         self.shown || self.owners.iter().any(|owner| owner == publish)
     }

@@ -4,6 +4,7 @@
 //! is started again applies the same facts and has the same state. Nothing here waits for another process.
 
 pub mod draft;
+pub mod graves;
 pub mod lease;
 pub mod log;
 pub mod meta;

@@ -8,14 +8,16 @@ use gpuvol_protocol::admin::Publish;
 use gpuvol_protocol::message::Tier;
 use gpuvol_protocol::{Code, Fault, VolumeId};
 
+use super::graves::{Grave, Graves};
 use super::lease::{Lease, LeaseId};
 use super::log::{Log, LogError};
 use super::meta;
-use super::object::Reservation;
+use super::object::{Content, Object, Reservation};
 use super::record::{
     Answered, Attached, BackingNoted, DirectoryMade, Fact, Held, HoldsReleased, LeaseOpened, MetaChanged, Origin,
     Record, Renamed, Reserved, SlabCreated, VolumeCreated,
 };
+use super::tree::Child;
 use super::volume::{Freeing, Volume};
 
 /// Memory and leases that a commit ended. The caller gives them back after it has let go of the catalogue's lock:
@@ -74,6 +76,8 @@ pub struct Catalogue {
     pub mounts: HashMap<String, LeaseId>,
     /// Descriptors of allocations and slabs. Not in the log: the keeper has them.
     fds: HashMap<u64, Arc<OwnedFd>>,
+    /// What was replaced or removed a moment ago.
+    pub graves: Graves,
     next_id: u64,
     compacted_len: u64,
 }
@@ -93,6 +97,7 @@ impl Catalogue {
             leases: HashMap::new(),
             mounts: HashMap::new(),
             fds,
+            graves: Graves::default(),
             // 1 is what FUSE calls every root.
             next_id: 2,
             compacted_len: 0,
@@ -198,8 +203,8 @@ impl Catalogue {
             Fact::VolumeDeleted(id) => {
                 let id = VolumeId::new(id).map_err(|e| e.to_string())?;
                 if let Some(volume) = self.volumes.remove(&id) {
-                    freeing.versions = volume.objects.keys().copied().collect();
                     freeing.memory = volume.memory();
+                    freeing.objects = volume.objects.into_values().collect();
                 }
                 self.end_leases(|lease| lease.volume == id, &mut garbage, &mut freeing);
             }
@@ -299,7 +304,10 @@ impl Catalogue {
             Fact::MetaChanged(changed) => self.change_meta(changed)?,
             Fact::Answered(answered) => self.answered(answered.origin.as_ref(), answered.version),
         }
-        garbage.versions = std::mem::take(&mut freeing.versions);
+        for object in std::mem::take(&mut freeing.objects) {
+            garbage.versions.push(object.version);
+            self.bury(object);
+        }
         for (slab, offset, len) in freeing.holes {
             garbage.holes.extend(self.fd(slab).map(|fd| (fd, offset, len)));
         }
@@ -307,6 +315,29 @@ impl Catalogue {
             self.free_memory(id, &mut garbage);
         }
         Ok(garbage)
+    }
+
+    /// Keeps a freed version's bytes for a moment, before its memory is let go of.
+    fn bury(&mut self, object: Object) {
+        let mut grave = Grave { content: Vec::new(), fds: Vec::new(), object };
+        match &grave.object.content {
+            Content::Slot(slot) => {
+                let Some(slab) = self.fds.get(&slot.slab) else { return };
+                let len = usize::try_from(slot.len).unwrap_or(0);
+                grave.content = vec![0; len];
+                if rustix::io::pread(slab, &mut grave.content, slot.offset) != Ok(len) {
+                    return;
+                }
+            }
+            Content::Segments { allocations, .. } if grave.object.tier() == Tier::Host => {
+                grave.fds = allocations.iter().filter_map(|a| self.fds.get(&a.id).cloned()).collect();
+                if grave.fds.len() != allocations.len() {
+                    return;
+                }
+            }
+            Content::Segments { .. } | Content::Draft(_) | Content::Link(_) => return,
+        }
+        self.graves.bury(grave);
     }
 
     fn used(&mut self, id: u64) {
@@ -406,6 +437,10 @@ impl Catalogue {
         }
         volume.tree.touch(r.from_parent, r.time_ns);
         volume.tree.touch(r.to_parent, r.time_ns);
+        let moved = volume.tree.child(r.to_parent, &r.to_name).map(Child::id);
+        if let Some(meta) = moved.and_then(|id| volume.meta_mut(id)).filter(|_| r.time_ns != 0) {
+            meta.ctime_ns = r.time_ns;
+        }
         self.answered(r.origin.as_ref(), 0);
         Ok(())
     }
@@ -421,10 +456,7 @@ impl Catalogue {
 
     fn change_meta(&mut self, changed: MetaChanged) -> Result<(), String> {
         let volume = self.known(&changed.volume)?;
-        let meta = match volume.objects.get_mut(&changed.node) {
-            Some(object) => &mut object.meta,
-            None => volume.tree.meta_mut(changed.node).ok_or_else(|| format!("no node {}", changed.node))?,
-        };
+        let meta = volume.meta_mut(changed.node).ok_or_else(|| format!("no node {}", changed.node))?;
         *meta = changed.meta.unwrap_or_default();
         Ok(())
     }

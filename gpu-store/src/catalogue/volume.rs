@@ -8,7 +8,7 @@ use gpuvol_protocol::message::{Tier, Usage};
 use super::meta;
 use super::object::{Content, Object, Reservation, charge_of};
 use super::quota::{Quota, Share};
-use super::record::{Sealed, Slot, VolumeCreated};
+use super::record::{Meta, Sealed, Slot, VolumeCreated};
 use super::slab::{Freed, Slabs};
 use super::tree::{Child, Tree};
 
@@ -20,7 +20,7 @@ pub struct Freeing {
     /// Ranges of slabs without objects: slab, offset, length.
     pub holes: Vec<(u64, u64, u64)>,
     /// Versions that are gone.
-    pub versions: Vec<u64>,
+    pub objects: Vec<Object>,
 }
 
 #[derive(Debug)]
@@ -191,6 +191,14 @@ impl Volume {
         }
     }
 
+    /// What a node has beside its content.
+    pub fn meta_mut(&mut self, node: u64) -> Option<&mut Meta> {
+        match self.objects.get_mut(&node) {
+            Some(object) => Some(&mut object.meta),
+            None => self.tree.meta_mut(node),
+        }
+    }
+
     /// Every allocation and slab of the volume.
     pub fn memory(&self) -> Vec<u64> {
         let objects = self.objects.values().flat_map(Object::memory);
@@ -204,12 +212,12 @@ impl Volume {
             self.quota.give_back(share, tier, bytes);
         }
         freeing.memory.extend(object.memory());
-        freeing.versions.push(version);
         match &object.content {
             Content::Slot(slot) => self.free_slot(slot, freeing),
             Content::Draft(draft) => self.let_go_of_base(draft.base, version, freeing),
             Content::Segments { .. } | Content::Link(_) => {}
         }
+        freeing.objects.push(object);
     }
 
     fn free_slot(&mut self, slot: &Slot, freeing: &mut Freeing) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gpuvol_protocol::message::{Answer, Done, Entries, Entry, List, Mkdir, Rename, Stat, Unlink};
 use gpuvol_protocol::{Code, Fault, ObjectPath};
 
+use super::open::seal_what_is_written;
 use super::session::{Asker, Outcome};
 use crate::catalogue::meta;
 use crate::catalogue::record::{DirectoryMade, Fact, Renamed, Unlinked};
@@ -97,6 +98,7 @@ fn entry_of(volume: &Volume, name: &[u8], child: Child) -> Option<Entry> {
 
 pub fn stat(node: &Arc<Node>, asker: &Asker, stat: &Stat) -> Outcome {
     let path = ObjectPath::new(stat.path.as_slice())?;
+    seal_what_is_written(node, &asker.volume, &path)?;
     let catalogue = node.catalogue();
     let volume = catalogue.volume(&asker.volume)?;
     let child = volume.tree.lookup(&path).map_err(|e| not_there(&asker.volume, &path, e))?;

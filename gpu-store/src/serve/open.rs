@@ -25,6 +25,7 @@ const MAX_HOLDS: usize = 65_536;
 pub fn open(node: &Arc<Node>, asker: &Asker, request: u64, open: &Open) -> Outcome {
     let path = ObjectPath::new(open.path.as_slice())?;
     let until = Instant::now() + Duration::from_millis(open.wait_ms).min(LONGEST_WAIT);
+    seal_what_is_written(node, &asker.volume, &path)?;
     let mut catalogue = node.catalogue();
     loop {
         match find(&catalogue, asker, &path, open.version)? {
@@ -47,6 +48,18 @@ pub fn open(node: &Arc<Node>, asker: &Asker, request: u64, open: &Open) -> Outco
         }
         catalogue = node.wait_change(catalogue, left);
     }
+}
+
+/// A file that its last writer has closed may not be sealed yet, in case an open that was told of it comes: a client is not
+/// to see the version before.
+pub fn seal_what_is_written(node: &Node, volume: &str, path: &ObjectPath) -> Result<(), Fault> {
+    let written = {
+        let catalogue = node.catalogue();
+        let state = catalogue.volume(volume)?;
+        let at_path = state.tree.lookup(path).ok().map(Child::id);
+        at_path.filter(|id| state.draft(*id).is_some_and(|draft| draft.writers == 0))
+    };
+    written.map_or(Ok(()), |id| super::view::freeze(node, volume, id))
 }
 
 /// The object at the path, or the version asked for; `None` where it may still come.

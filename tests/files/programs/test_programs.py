@@ -34,7 +34,8 @@ def in_kernel(pid):
         try:
             fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
             if int(fields[2]) == pid:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                # Not its command line: that waits for a process that is stuck in a page fault.
+                command = (entry / "comm").read_text().strip()
                 lines.append(f"{entry.name} state {fields[0]} wchan {(entry / 'wchan').read_text()}: {command}")
         except (OSError, IndexError):
             continue

@@ -20,6 +20,8 @@ use crate::node::{Node, internal, now_ns};
 
 /// Attributes that the store makes up: read-only, and not listed, so that copying a file's attributes does not fail.
 const OWN: &[u8] = b"user.gpuvol.";
+/// Nothing but the namespace.
+const NAMELESS: &[u8] = b"user.";
 
 pub fn set(node: &Arc<Node>, mount: &Mounted, set: &SetAttributes) -> Outcome {
     mount.may_write()?;
@@ -63,7 +65,9 @@ fn resize(node: &Arc<Node>, mount: &Mounted, id: u64, size: u64) -> Result<(), F
     }
     let object = volume.objects.get(&id).ok_or_else(|| gone(mount, id))?;
     if object.as_draft().is_none() {
-        drafts::over(node, &mut catalogue, mount, id)?;
+        if let Some(draft) = drafts::over(node, &mut catalogue, mount, id)? {
+            drafts::expect(node, &mut catalogue, mount, draft)?;
+        }
         return Err(Fault::new(
             Code::Stale,
             format!("node {id} of volume {} is sealed; its draft is written", mount.volume),
@@ -87,11 +91,18 @@ fn change(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, id: u64, meta
     Ok(())
 }
 
+fn nameless() -> Fault {
+    Fault::new(Code::InvalidArgument, "an attribute without a name")
+}
+
 fn no_attribute(name: &[u8]) -> Fault {
     Fault::new(Code::NoData, format!("no attribute {}", String::from_utf8_lossy(name)))
 }
 
 pub fn get_xattr(node: &Arc<Node>, mount: &Mounted, get: &GetXattr) -> Outcome {
+    if get.name == NAMELESS {
+        return Err(nameless());
+    }
     let catalogue = node.catalogue();
     let volume = catalogue.volume(&mount.volume)?;
     let id = inner(volume, get.node);
@@ -142,6 +153,9 @@ pub fn set_xattr(node: &Arc<Node>, mount: &Mounted, set: &SetXattr) -> Outcome {
             Code::NotPermitted,
             format!("{name} is the store's own attribute and cannot be changed"),
         ));
+    }
+    if set.name == NAMELESS {
+        return Err(nameless());
     }
     let mut catalogue = node.catalogue();
     if mount.answered(&catalogue).is_some() {

@@ -34,8 +34,8 @@ pub fn node(catalogue: &Catalogue, mount: &Mounted, node: u64) -> Result<NodeRep
     if let Some(meta) = volume.tree.meta(id) {
         return Ok(directory(volume, id, meta));
     }
-    let object = volume.objects.get(&id).ok_or_else(|| gone(mount, node))?;
-    Ok(file(catalogue, volume, object))
+    let object = volume.objects.get(&id).or_else(|| catalogue.graves.find(id).map(|grave| &grave.object));
+    Ok(file(catalogue, volume, object.ok_or_else(|| gone(mount, node))?))
 }
 
 pub fn directory(volume: &Volume, id: u64, meta: &Meta) -> NodeReport {

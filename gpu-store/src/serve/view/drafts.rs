@@ -51,6 +51,15 @@ pub fn over(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, version: u6
     Ok(Some(draft))
 }
 
+/// An open of this mount will come back for the draft.
+pub fn expect(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, draft: u64) -> Result<(), Fault> {
+    if let Some(state) = catalogue.volume_mut(&mount.volume)?.draft_mut(draft) {
+        state.expect();
+        node.freeze_soon(&mount.volume, draft);
+    }
+    Ok(())
+}
+
 /// This mount sees the draft from now on.
 pub fn join(node: &Node, catalogue: &mut Catalogue, mount: &Mounted, draft: u64) -> Result<(), Fault> {
     let known = catalogue.volume(&mount.volume)?.draft(draft).is_none_or(|d| d.is_seen_by(&mount.publish));

@@ -13,6 +13,7 @@ use super::freeze::freeze;
 use super::names::{check_name, directory, exists, new_meta};
 use super::session::{Mounted, Outcome, done};
 use super::source::Source;
+use crate::catalogue::draft::Draft;
 use crate::catalogue::lease::Lease;
 use crate::catalogue::object::{Content, Object};
 use crate::catalogue::record::{BackingNoted, DraftMade, Fact, Held, HoldsReleased, NodeOf};
@@ -29,11 +30,19 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
         mount.may_write()?;
     }
     let mut catalogue = drafts::idle(node, &mount.volume, open.node)?;
+    let over = catalogue.volume(&mount.volume)?.objects.get(&open.node).map_or(0, |object| object.draft);
+    if over != 0 {
+        // Who is sent to a draft that is just being frozen would be sent away again there.
+        drop(catalogue);
+        catalogue = drafts::idle(node, &mount.volume, over)?;
+    }
     if lease(&catalogue, mount)?.holds.contains_key(&mount.unique) {
         drop(catalogue);
         return describe_open(node, mount, mount.unique, open.passthrough);
     }
-    let object = catalogue.volume(&mount.volume)?.objects.get(&open.node).ok_or_else(|| gone(mount, open.node))?;
+    let Some(object) = catalogue.volume(&mount.volume)?.objects.get(&open.node) else {
+        return open_grave(&catalogue, mount, open);
+    };
     let is_draft = match object.content {
         Content::Draft(_) => true,
         Content::Segments { .. } | Content::Slot(_) => false,
@@ -43,7 +52,8 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
         }
     };
     if open.write && !is_draft {
-        drafts::over(node, &mut catalogue, mount, open.node)?.ok_or_else(|| gone(mount, open.node))?;
+        let draft = drafts::over(node, &mut catalogue, mount, open.node)?.ok_or_else(|| gone(mount, open.node))?;
+        drafts::expect(node, &mut catalogue, mount, draft)?;
         return Ok((ViewAnswer::Opened(Opened { stale: true, ..Opened::default() }), Vec::new()));
     }
     hold(node, &mut catalogue, mount, open.node, open.write)?;
@@ -52,6 +62,21 @@ pub fn open(node: &Arc<Node>, mount: &Mounted, open: &OpenFile) -> Outcome {
         drafts::resize(node, mount, open.node, 0)?;
     }
     describe_open(node, mount, mount.unique, open.passthrough)
+}
+
+/// Opens what stood at the name until a moment ago. The store does not know the handle: its bytes are all there is.
+fn open_grave(catalogue: &Catalogue, mount: &Mounted, open: &OpenFile) -> Outcome {
+    let grave = catalogue.graves.find(open.node).filter(|_| !open.write).ok_or_else(|| gone(mount, open.node))?;
+    let mut opened = Opened {
+        node: Some(describe::file(catalogue, catalogue.volume(&mount.volume)?, &grave.object)),
+        content: grave.content.clone(),
+        handle: mount.unique,
+        ..Opened::default()
+    };
+    if let Content::Segments { allocations, segments } = &grave.object.content {
+        (opened.allocations, opened.segments) = (allocations.clone(), segments.clone());
+    }
+    Ok((ViewAnswer::Opened(opened), grave.fds.clone()))
 }
 
 fn lease<'c>(catalogue: &'c Catalogue, mount: &Mounted) -> Result<&'c Lease, Fault> {
@@ -291,6 +316,10 @@ pub fn release(node: &Arc<Node>, mount: &Mounted, release: &Release) -> Outcome 
             "not replaced: its writer ran out of room, and the old version stays"
         );
         node.reap(catalogue.commit(Fact::DraftDropped(NodeOf { volume: mount.volume.clone(), node: id }))?);
+        return done();
+    }
+    if object.as_draft().is_some_and(Draft::is_expected) {
+        node.freeze_soon(&mount.volume, id);
         return done();
     }
     drop(catalogue);

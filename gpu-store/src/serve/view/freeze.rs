@@ -10,12 +10,10 @@ use super::describe::times;
 use super::drafts::Busy;
 use crate::catalogue::draft::Draft;
 use crate::catalogue::record::{Fact, Meta, MetaChanged, NodeOf, Sealed};
+use crate::catalogue::state::Catalogue;
 use crate::node::{Node, internal, now_ms};
 use crate::serve::open::read_fd;
 use crate::serve::small::{new_slab, write_slot};
-
-/// How long a draft that was made for an open that never came stays, in milliseconds.
-const UNUSED: u64 = 5_000;
 
 /// Freezes a draft, unless somebody writes it. One that was never written gives way to its base.
 pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
@@ -23,7 +21,9 @@ pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
         let mut catalogue = node.catalogue();
         let state = catalogue.volume(volume)?;
         let Some(object) = state.objects.get(&id).filter(|object| object.visible) else { return Ok(()) };
-        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy) else { return Ok(()) };
+        let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy) else {
+            return Ok(());
+        };
         let (draft, meta, producer) = (draft.clone(), object.meta.clone(), object.producer.clone());
         if draft.memory == 0 && draft.base != 0 && !draft.truncated {
             // Nothing was written, but its attributes may have been changed.
@@ -79,13 +79,26 @@ impl Whole<'_> {
         let mut sealed = self.sealed();
         sealed.allocations = vec![allocation];
         sealed.segments = vec![Segment { len, ..Segment::default() }];
-        commit(node, sealed)
+        let mut catalogue = node.catalogue();
+        if self.is_named(&catalogue)? {
+            node.reap(catalogue.commit(Fact::Sealed(sealed))?);
+        }
+        Ok(())
+    }
+
+    /// It may have lost its name while it was being sealed: then it is gone, or read by those who have it open.
+    fn is_named(&self, catalogue: &Catalogue) -> Result<bool, Fault> {
+        let object = catalogue.volume(self.volume)?.objects.get(&self.id);
+        Ok(object.is_some_and(|object| object.visible && object.as_draft().is_some()))
     }
 
     fn into_slot(self, node: &Node, content: &[u8]) -> Result<(), Fault> {
         let len = content.len() as u64;
         loop {
             let mut catalogue = node.catalogue();
+            if !self.is_named(&catalogue)? {
+                return Ok(());
+            }
             let Some(slot) = catalogue.volume(self.volume)?.slabs.find(len) else {
                 drop(catalogue);
                 new_slab(node, self.volume)?;
@@ -114,22 +127,12 @@ impl Whole<'_> {
     }
 }
 
-fn commit(node: &Node, sealed: Sealed) -> Result<(), Fault> {
-    let garbage = node.catalogue().commit(Fact::Sealed(sealed))?;
-    node.reap(garbage);
-    Ok(())
-}
-
-/// Freezes what was left: by a store that ended between a file's last close and its freezing (`all`), or by a mount that
-/// asked for a draft and then did not open it.
-pub fn freeze_what_nobody_writes(node: &Node, all: bool) {
-    let now = now_ms();
+/// Freezes what a store left that ended between a file's last close and its freezing.
+pub fn freeze_what_nobody_writes(node: &Node) {
     let left: Vec<(String, u64)> = {
         let catalogue = node.catalogue();
         let drafts = catalogue.volumes.iter().flat_map(|(id, volume)| volume.drafts().map(move |d| (id, d)));
-        let idle = drafts.filter(|(_, (object, draft))| {
-            draft.writers == 0 && !draft.busy && object.visible && (all || object.time_ms + UNUSED < now)
-        });
+        let idle = drafts.filter(|(_, (object, draft))| draft.writers == 0 && !draft.busy && object.visible);
         idle.map(|(id, (object, _))| (id.as_str().to_owned(), object.version)).collect()
     };
     for (volume, id) in left {

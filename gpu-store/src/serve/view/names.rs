@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuvol_protocol::types::{MAX_DEPTH, MAX_NAME, SOCKET_NAME};
+use gpuvol_protocol::types::{MAX_NAME, SOCKET_NAME};
 use gpuvol_protocol::view::{
     Lookup, MAX_LINK, MakeDirectory, MakeLink, Name, Names, ReadDirectory, Remove, RenameNode, Value, ViewAnswer,
 };
@@ -20,6 +20,8 @@ use crate::serve::names::room_for_entry;
 
 /// Most names of one answer; with the longest names it fits a frame.
 const PAGE: usize = 1000;
+/// Deepest nesting of directories. Clients reach as deep as their paths may be.
+const MAX_LEVELS: usize = 1024;
 const SET_GROUP: u32 = 0o2000;
 
 fn shown(name: &[u8]) -> String {
@@ -149,14 +151,18 @@ pub fn make_directory(node: &Arc<Node>, mount: &Mounted, make: &MakeDirectory) -
     Ok((ViewAnswer::Node(describe::node(&catalogue, mount, id)?), Vec::new()))
 }
 
+/// Walks up a tree of directories must end soon.
 fn check_depth(volume: &Volume, mount: &Mounted, parent: u64, name: &[u8]) -> Result<(), Fault> {
-    let path = volume.tree.path(parent).unwrap_or_default();
-    let depth = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).count() + 1;
-    if depth < MAX_DEPTH {
+    let (mut at, mut depth) = (parent, 1);
+    while at != volume.tree.root() && depth < MAX_LEVELS {
+        at = volume.tree.parent(at);
+        depth += 1;
+    }
+    if depth < MAX_LEVELS {
         return Ok(());
     }
     let message =
-        format!("{} in volume {} would be nested deeper than {MAX_DEPTH} directories", shown(name), mount.volume);
+        format!("{} in volume {} would be nested deeper than {MAX_LEVELS} directories", shown(name), mount.volume);
     Err(Fault::new(Code::InvalidArgument, message))
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use gpuvol_files_tests::kill::{KillArguments, Killer};
 use gpuvol_files_tests::load::worker::{Done, Task};
-use gpuvol_files_tests::load::{check, worker};
+use gpuvol_files_tests::load::{check, stale, worker};
 use gpuvol_files_tests::progress::Progress;
 use gpuvol_files_tests::watch::{Limits, Verdict, Watched};
 
@@ -32,6 +32,9 @@ struct Arguments {
     /// All mounts append to one log. By default each has its own: appends are ordered within one mount.
     #[arg(long)]
     one_log: bool,
+    /// Count opens that are answered ESTALE and try them again, to look behind them.
+    #[arg(long)]
+    retry_stale: bool,
     /// Seconds that one operation may take.
     #[arg(long, default_value_t = 60)]
     patience: u64,
@@ -117,6 +120,9 @@ impl Parts {
 }
 
 fn watch(arguments: &Arguments) -> Result<(), String> {
+    if let Some(other) = arguments.mounts.iter().find(|mount| !mount.is_absolute()) {
+        return Err(format!("{} is not an absolute path", other.display()));
+    }
     let whole = Duration::from_secs(arguments.seconds + 2 * arguments.patience);
     let limits = Limits { step: Duration::from_secs(arguments.patience), whole };
     let parts = Parts { limits, name: format!("load-{}", std::process::id()) };
@@ -143,7 +149,7 @@ fn watch(arguments: &Arguments) -> Result<(), String> {
     let sum = |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>();
     println!(
         "load: seed {}: {} processes on {} mounts, {:.0} s: {} objects ({} MiB) written, {} read and right, {} records, \
-         {} logs read, slowest operation {} ms; in the end {}",
+         {} logs read, {} opens stale, slowest operation {} ms; in the end {}",
         arguments.seed,
         arguments.processes,
         arguments.mounts.len(),
@@ -153,6 +159,7 @@ fn watch(arguments: &Arguments) -> Result<(), String> {
         sum(|done| done.verified),
         sum(|done| done.records),
         sum(|done| done.logs_read),
+        sum(|done| done.stale),
         done.iter().map(|done| done.slowest_ms).max().unwrap_or(0),
         verified.first().map_or("", |words| words.trim()),
     );
@@ -164,6 +171,9 @@ fn work(arguments: &Arguments, part: Part) -> Result<String, String> {
     let mount = usize::try_from(arguments.number % mounts).expect("a number of mounts");
     let within = arguments.mounts[mount].join(&arguments.name);
     let mut progress = Progress::of_environment();
+    if arguments.retry_stale {
+        stale::retry();
+    }
     match part {
         Part::Prepare => check::prepare(&within).map(|()| String::new()),
         Part::TakeAway => check::take_away(&within).map(|()| String::new()),

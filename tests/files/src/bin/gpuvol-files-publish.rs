@@ -1,57 +1,120 @@
-//! Publishes the volume of a node that `gpuvol dev up` has started to more pods of that node, as kubelet does it, and says
-//! where: one line for each. Unpublishes when its standard input ends.
+//! Makes a volume on a node that `gpuvol dev up` has started and publishes it to several of its pods, as kubelet does it.
+//! Says where, one line for each, and then an empty one. Takes everything away when its standard input ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::collections::HashMap;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use gpuvol_csi::dev::device::{Chosen, Wish};
-use gpuvol_csi::dev::kubelet::{Kubelet, Volume};
-use gpuvol_csi::dev::node::status;
-use gpuvol_csi::dev::record::{Layout, Record};
-use gpuvol_csi::dev::up::volume_name;
+use gpuvol_csi::csi::controller_client::ControllerClient;
+use gpuvol_csi::csi::node_client::NodeClient;
+use gpuvol_csi::csi::volume_capability::access_mode::Mode;
+use gpuvol_csi::csi::volume_capability::{AccessMode, AccessType, MountVolume};
+use gpuvol_csi::csi::{
+    CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
+    NodeUnpublishVolumeRequest, TopologyRequirement, Volume, VolumeCapability,
+};
+use tonic::transport::{Channel, Endpoint};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Parser, Debug)]
 struct Arguments {
     /// State directory of the node.
     #[arg(long)]
     state: PathBuf,
-    /// How many pods.
+    /// Below which the pods' mounts are made: the parent of the node's own mount.
     #[arg(long)]
+    below: PathBuf,
+    #[arg(long, default_value_t = 16)]
     pods: u32,
+    #[arg(long, default_value_t = 2048)]
+    mib: i64,
+}
+
+struct Node {
+    controller: ControllerClient<Channel>,
+    node: NodeClient<Channel>,
 }
 
 fn main() {
     let arguments = Arguments::parse();
-    let record = Record::read(&arguments.state).expect("dev.json").expect("no node there");
-    let layout = Layout { state: arguments.state };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let below = record.mount.parent().expect("a mount is in a directory").to_owned();
-    let target = |n: u32| below.join(format!("{}-pod-{n}", record.name));
-    let (mut kubelet, volume) = runtime.block_on(find(&layout, &record));
-    for n in 0..arguments.pods {
-        let pod = format!("pod-{n}");
-        runtime.block_on(kubelet.publish(&volume, &target(n), &pod)).expect("NodePublishVolume");
-        println!("{}", target(n).display());
+    let mut node = runtime.block_on(Node::connect(&arguments.state.join("csi.sock")));
+    let name = format!("files-{}", std::process::id());
+    let volume = runtime.block_on(node.create(&name, arguments.mib << 20));
+    let targets: Vec<PathBuf> = (0..arguments.pods).map(|n| arguments.below.join(format!("{name}-pod-{n}"))).collect();
+    for target in &targets {
+        runtime.block_on(node.publish(&volume, target));
+        println!("{}", target.display());
     }
-    // Not before every publish is there does the reader go on.
     println!();
     std::io::stdin().read_to_end(&mut Vec::new()).expect("standard input");
-    for n in 0..arguments.pods {
-        runtime.block_on(kubelet.unpublish(&volume.id, &target(n), PATIENCE)).expect("NodeUnpublishVolume");
+    for target in &targets {
+        runtime.block_on(node.unpublish(&volume, target));
+    }
+    runtime.block_on(node.delete(&volume));
+}
+
+impl Node {
+    async fn connect(socket: &Path) -> Self {
+        let address = format!("unix://{}", socket.display());
+        let endpoint = Endpoint::from_shared(address).expect("an address").timeout(PATIENCE);
+        let channel = endpoint.connect().await.expect("the plugin");
+        Self { controller: ControllerClient::new(channel.clone()), node: NodeClient::new(channel) }
+    }
+
+    async fn create(&mut self, name: &str, bytes: i64) -> Volume {
+        let info = self.node.node_get_info(NodeGetInfoRequest {}).await.expect("NodeGetInfo").into_inner();
+        let here: Vec<_> = info.accessible_topology.into_iter().collect();
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: bytes }),
+            volume_capabilities: vec![capability()],
+            parameters: HashMap::from([("gpuvol.dev/tier".to_owned(), "host".to_owned())]),
+            accessibility_requirements: Some(TopologyRequirement { requisite: here.clone(), preferred: here }),
+            ..CreateVolumeRequest::default()
+        };
+        let answer = self.controller.create_volume(request).await.expect("CreateVolume");
+        answer.into_inner().volume.expect("a volume")
+    }
+
+    async fn publish(&mut self, volume: &Volume, target: &Path) {
+        let mut context = volume.volume_context.clone();
+        context.insert("csi.storage.k8s.io/pod.namespace".into(), "files".into());
+        context.insert("csi.storage.k8s.io/pod.name".into(), text(target));
+        let request = NodePublishVolumeRequest {
+            volume_id: volume.volume_id.clone(),
+            target_path: text(target),
+            volume_capability: Some(capability()),
+            volume_context: context,
+            ..NodePublishVolumeRequest::default()
+        };
+        self.node.node_publish_volume(request).await.expect("NodePublishVolume");
+    }
+
+    async fn unpublish(&mut self, volume: &Volume, target: &Path) {
+        let request = NodeUnpublishVolumeRequest { volume_id: volume.volume_id.clone(), target_path: text(target) };
+        self.node.node_unpublish_volume(request).await.expect("NodeUnpublishVolume");
+    }
+
+    async fn delete(&mut self, volume: &Volume) {
+        let request = DeleteVolumeRequest { volume_id: volume.volume_id.clone(), ..DeleteVolumeRequest::default() };
+        self.controller.delete_volume(request).await.expect("DeleteVolume");
     }
 }
 
-/// Creating it again gives the volume that is there.
-async fn find(layout: &Layout, record: &Record) -> (Kubelet, Volume) {
-    let mut kubelet = Kubelet::connect(&layout.plugin_socket()).await.expect("the plugin");
-    let wish: Wish = record.wanted.device.parse().expect("a device");
-    let chosen: Chosen = wish.choose(&status(layout, PATIENCE).await.expect("the store")).expect("a device");
-    let created = kubelet.create(&volume_name(&record.name), record.wanted.capacity, chosen.parameters()).await;
-    (kubelet, created.expect("CreateVolume"))
+/// Many writers on one node, as `ReadWriteOnce` becomes.
+fn capability() -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(AccessType::Mount(MountVolume::default())),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeMultiWriter.into() }),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::stale;
 use crate::rng::Rng;
 use crate::size::index;
 
@@ -39,7 +40,7 @@ impl Appender {
     pub fn append(&mut self, rng: &mut Rng, keep_open: bool) -> Result<(), String> {
         let failed = |doing: &str, error: std::io::Error| format!("{doing} {}: {error}", self.log.display());
         let record = record(self.process, self.next, rng);
-        let open = || File::options().append(true).create(true).open(&self.log);
+        let open = || stale::through(|| File::options().append(true).create(true).open(&self.log));
         let mut file = match self.kept.take() {
             Some(file) => file,
             None => open().map_err(|error| failed("open for append", error))?,
@@ -91,7 +92,7 @@ pub fn all(within: &Path) -> Result<Vec<PathBuf>, String> {
 /// Reads a log: each record right, each process's in order. Only a log that is growing may end in half a record, as a
 /// reader may see half of a write.
 pub fn read(path: &Path, growing: bool) -> Result<Numbers, String> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match stale::through(|| std::fs::read(path)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Numbers::new()),
         other => other.map_err(|error| format!("reading {}: {error}", path.display()))?,
     };

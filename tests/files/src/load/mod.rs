@@ -8,4 +8,5 @@
 pub mod check;
 pub mod log;
 pub mod objects;
+pub mod stale;
 pub mod worker;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::stale;
 use crate::content::content;
 use crate::mapping::Mapping;
 use crate::rng::Rng;
@@ -97,7 +98,7 @@ pub fn remove(path: &Path) -> Result<(), String> {
 /// Whether it was there; an error where its bytes are not those of its name.
 pub fn verify(path: &Path, mapped: bool) -> Result<bool, String> {
     let failed = |doing: &str, error: &dyn std::fmt::Display| format!("{doing} {}: {error}", path.display());
-    let mut file = match File::open(path) {
+    let mut file = match stale::through(|| File::open(path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         other => other.map_err(|error| failed("open", &error))?,
     };
@@ -124,7 +125,8 @@ pub fn verify(path: &Path, mapped: bool) -> Result<bool, String> {
 }
 
 fn write(path: &Path, bytes: &[u8], rng: &mut Rng) -> std::io::Result<()> {
-    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+    let open = || File::options().read(true).write(true).create(true).truncate(true).open(path);
+    let mut file = stale::through(open)?;
     match rng.below(4) {
         0 => file.write_all(bytes)?,
         1 => bytes.chunks(4096).try_for_each(|chunk| file.write_all(chunk))?,

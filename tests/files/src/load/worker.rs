@@ -34,6 +34,8 @@ pub struct Done {
     pub verified: u64,
     pub logs_read: u64,
     pub slowest_ms: u64,
+    /// Opens that were answered ESTALE and tried again.
+    pub stale: u64,
 }
 
 pub fn run(task: &Task, progress: &mut Progress) -> Result<Done, String> {
@@ -81,6 +83,7 @@ pub fn run(task: &Task, progress: &mut Progress) -> Result<Done, String> {
         done.slowest_ms = done.slowest_ms.max(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
     }
     done.records = appender.records();
+    done.stale = super::stale::seen();
     Ok(done)
 }
 

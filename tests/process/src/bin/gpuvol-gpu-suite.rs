@@ -306,16 +306,22 @@ fn no_gpu_visible() -> Value {
     let uuid = CudaMemory::open_ordinal(0).unwrap().uuid();
     let upload = PutOptions { upload: Some(uuid), ..PutOptions::default() };
     published.connect().put_bytes(&path("a"), &[1; 1000], &upload).unwrap();
-    let out = Command::new(gpuvol_process_tests::binary("gpuvol-test-client", "gpuvol-process-tests"))
-        .arg(&published.mount)
-        .args(["open", "a"])
-        .env("CUDA_VISIBLE_DEVICES", "")
-        .output()
-        .unwrap();
+    let open = |arguments: &[&str]| {
+        Command::new(gpuvol_process_tests::binary("gpuvol-test-client", "gpuvol-process-tests"))
+            .arg(&published.mount)
+            .args(arguments)
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .output()
+            .unwrap()
+    };
+    let out = open(&["open", "--in-place", "a"]);
     let error = String::from_utf8_lossy(&out.stderr).into_owned();
     let name = gpuvol_client::DeviceUuid(uuid).to_string();
     assert!(!out.status.success() && error.contains(&name) && error.contains("no GPU"), "{error}");
-    json!({})
+    let out = open(&["open", "a"]);
+    let said: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((said["way"].as_str(), said["size"].as_u64()), (Some("copied"), Some(1000)));
+    json!({"copied_s": said["seconds"]})
 }
 
 fn full() -> Value {
