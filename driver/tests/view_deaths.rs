@@ -96,7 +96,7 @@ fn passthrough_outlives_mounters_and_its_ids_are_closed() {
     drop((reader, again));
     eventually("the releases", || rig.store.volume().open_handles() == 0);
     // The store does not name the id any more; a new open gets a new one.
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(4500));
     let fresh = File::open(rig.path("big")).unwrap();
     fresh.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, content);

@@ -59,6 +59,7 @@ impl Failure {
                     | Code::Stale
                     | Code::NoData
                     | Code::NotPermitted
+                    | Code::InvalidArgument
             ),
             _ => false,
         }

@@ -63,7 +63,7 @@ impl View {
         self.in_turn(node, |mode| {
             let passthrough = !wish.write && self.held.backings.permitted();
             let open = Open { node, write: wish.write, truncate: wish.truncate, passthrough };
-            let answer = self.ask_opened(call.unique, ViewOp::OpenFile(open));
+            let answer = self.ask_handle(call, node, ViewOp::OpenFile(open));
             if wish.write && answer.as_ref().is_err_and(|failure| failure.errno() == Errno::ESTALE) {
                 self.prepare(call, node);
             }
@@ -81,7 +81,7 @@ impl View {
             return;
         }
         let open = Open { node: now.id, write: true, ..Open::default() };
-        match self.ask_opened(call.unique, ViewOp::OpenFile(open)) {
+        match self.ask_handle(call, now.id, ViewOp::OpenFile(open)) {
             // It became a draft just now.
             Ok((opened, _)) if !opened.stale => self.give_back(call, now.id),
             _ => {}
@@ -97,7 +97,7 @@ impl View {
             exclusive: flags & libc::O_EXCL != 0,
             ..self.creation(call, parent, name, mode)?
         };
-        let (opened, fds) = self.ask_opened(call.unique, ViewOp::CreateFile(create))?;
+        let (opened, fds) = self.ask_handle(call, 0, ViewOp::CreateFile(create))?;
         let node = opened.node.as_ref().map_or(0, |node| node.id);
         self.in_turn(node, |mode| self.opening(call, wish, mode, opened, fds))
     }
@@ -112,6 +112,17 @@ impl View {
     fn creation(&self, call: Call, parent: u64, name: &OsStr, mode: u32) -> Result<CreateFile> {
         let (name, mode) = (names::fresh(name)?, permissions(mode).into());
         Ok(CreateFile { parent, name, mode, uid: call.uid, gid: call.gid, ..CreateFile::default() })
+    }
+
+    /// Asks for a handle. Where no answer came the store may have made it all the same, and a writer that nobody knows
+    /// of would keep its draft from being frozen for ever: the handle is closed when the store is back.
+    fn ask_handle(&self, call: Call, node: u64, op: ViewOp) -> Result<(Opened, Vec<OwnedFd>)> {
+        let result = self.ask_opened(call.unique, op);
+        if let Err(Failure::Unanswered { .. } | Failure::Confused(_)) = &result {
+            let release = Release { handle: call.unique, failed: false };
+            self.held.close_later(Closing { unique: 0, node, release, backing: None });
+        }
+        result
     }
 
     /// Opens and releases of one node do not overlap: see [`super::passthrough`].

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuser::BackingId;
 
@@ -21,6 +22,8 @@ use super::turn::Turn;
 const CLOSE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<u32>(229, 2);
 /// How far below a first id of our own to look for ids that a predecessor made and died before it noted.
 const ORPHANS: u32 = 64;
+/// How long after the beginning: what the predecessor told the store last may be taken in after we asked what it knows.
+const SETTLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Backings {
@@ -28,10 +31,23 @@ pub struct Backings {
     /// Cleared when the kernel says that we may not.
     permitted: AtomicBool,
     nodes: Mutex<HashMap<u64, Arc<Mode>>>,
-    /// Ids that a predecessor noted.
-    inherited: Mutex<HashSet<u32>>,
-    /// An id was made by this process.
-    began: AtomicBool,
+    ids: Mutex<Ids>,
+    began: Instant,
+}
+
+/// Which ids of the kernel's are whose.
+#[derive(Debug, Default)]
+struct Ids {
+    /// Noted by a predecessor, whose handles are not counted here.
+    inherited: HashSet<u32>,
+    /// Of those, the ones that the store did not name when it was last asked.
+    missing: HashSet<u32>,
+    /// Made by this process.
+    own: HashSet<u32>,
+    /// The first of them. The kernel counts ids up, so what a predecessor made is below.
+    first: Option<u32>,
+    /// What a predecessor made and never noted was closed.
+    swept: bool,
 }
 
 /// How a node is open in one mount.
@@ -56,8 +72,8 @@ impl Backings {
             fuse,
             permitted: AtomicBool::new(permitted),
             nodes: Mutex::default(),
-            inherited: Mutex::new(noted.iter().copied().collect()),
-            began: AtomicBool::new(false),
+            ids: Mutex::new(Ids { inherited: noted.iter().copied().collect(), ..Ids::default() }),
+            began: Instant::now(),
         }
     }
 
@@ -90,11 +106,17 @@ impl Backings {
             return None;
         }
         if noted != 0 {
+            let mut ids = lock(&self.ids);
+            if !ids.own.contains(&noted) {
+                ids.inherited.insert(noted);
+            }
             return Some((noted, false));
         }
         match BackingId::create_raw(&self.fuse, memory) {
             Ok(id) => {
-                self.adopt_orphans(id);
+                let mut ids = lock(&self.ids);
+                ids.first.get_or_insert(id);
+                ids.own.insert(id);
                 Some((id, true))
             }
             Err(error) => {
@@ -127,43 +149,45 @@ impl Backings {
             return;
         }
         count.passthrough = count.passthrough.saturating_sub(1);
-        let inherited = lock(&self.inherited).contains(&backing);
-        if count.passthrough == 0 && !inherited {
+        if count.passthrough == 0 && lock(&self.ids).own.contains(&backing) {
             self.close(backing);
         }
     }
 
-    /// Closes a predecessor's ids that the store does not name any more.
+    /// Closes ids of a predecessor: what the store does not name any more, and what it never named. `noted`: what it
+    /// names. One answer may be older than an id that it does not name; two are not.
     pub fn keep_only(&self, noted: &[u32]) {
-        let mut inherited = lock(&self.inherited);
-        let gone: Vec<u32> = inherited.iter().copied().filter(|id| !noted.contains(id)).collect();
+        let mut ids = lock(&self.ids);
+        let missing: HashSet<u32> = ids.inherited.iter().copied().filter(|id| !noted.contains(id)).collect();
+        let mut gone: Vec<u32> = missing.intersection(&ids.missing).copied().collect();
+        if !ids.swept
+            && self.began.elapsed() >= SETTLED
+            && let Some(first) = ids.first
+        {
+            ids.swept = true;
+            let known = |id: &u32| noted.contains(id) || ids.inherited.contains(id) || ids.own.contains(id);
+            gone.extend((first.saturating_sub(ORPHANS).max(1)..first).filter(|id| !known(id)));
+        }
+        ids.inherited.retain(|id| !gone.contains(id));
+        ids.missing = missing;
         for id in gone {
-            inherited.remove(&id);
-            self.close(id);
+            self.try_close(id);
         }
     }
 
-    /// An id that was never used.
+    /// An id of ours that nothing is open over.
     pub fn close(&self, backing: u32) {
-        if let Err(error) = self.try_close(backing) {
-            tracing::debug!(%error, backing, "a backing id is closed already");
+        lock(&self.ids).own.remove(&backing);
+        self.try_close(backing);
+    }
+
+    fn try_close(&self, backing: u32) {
+        if let Err(error) = self.ioctl_close(backing) {
+            tracing::trace!(%error, backing, "a backing id is closed already");
         }
     }
 
-    /// The kernel counts ids up. What a predecessor made and did not note is just below our first one.
-    fn adopt_orphans(&self, first: u32) {
-        if self.began.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let inherited = lock(&self.inherited).clone();
-        for id in first.saturating_sub(ORPHANS).max(1)..first {
-            if !inherited.contains(&id) && self.try_close(id).is_ok() {
-                tracing::info!(backing = id, "closed a backing id that was never used");
-            }
-        }
-    }
-
-    fn try_close(&self, backing: u32) -> io::Result<()> {
+    fn ioctl_close(&self, backing: u32) -> io::Result<()> {
         // SAFETY: the opcode is the one that takes a pointer to a 32-bit id, of which the kernel keeps nothing.
         let close = unsafe { rustix::ioctl::Setter::<CLOSE, u32>::new(backing) };
         // SAFETY: as above; the connection is ours and open, and on another file the call fails.

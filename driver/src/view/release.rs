@@ -4,6 +4,7 @@
 //! when the store is back.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpuvol_protocol::Code;
@@ -11,7 +12,7 @@ use gpuvol_protocol::view::{Release, ViewAnswer, ViewOp};
 
 use super::errno::{Failure, Result};
 use super::passthrough::Backings;
-use super::progress::Progress;
+use super::progress::{Progress, monotonic_ms};
 use super::session::Shared;
 
 /// Releases that are kept for a store that is not there; more than open files are rare.
@@ -25,6 +26,8 @@ pub struct Held {
     pub backings: Backings,
     pub progress: Progress,
     late: Mutex<VecDeque<Closing>>,
+    /// When a failure was logged last, in milliseconds.
+    told: AtomicU64,
 }
 
 /// A handle that is to be closed.
@@ -39,21 +42,41 @@ pub struct Closing {
 
 impl Held {
     pub fn new(publish: String, shared: Arc<Shared>, backings: Backings) -> Self {
-        Self { publish, shared, backings, progress: Progress::default(), late: Mutex::default() }
+        Self {
+            publish,
+            shared,
+            backings,
+            progress: Progress::default(),
+            late: Mutex::default(),
+            told: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a failure is worth a line: programs try again and again, and one a second says as much.
+    pub fn is_news(&self) -> bool {
+        const EVERY_MS: u64 = 1000;
+        let (now, told) = (monotonic_ms(), self.told.load(Ordering::Relaxed));
+        now.saturating_sub(told) >= EVERY_MS
+            && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Closes a handle, now or later.
     pub fn close(&self, closing: Closing) -> Result<()> {
         let result = self.try_close(&closing);
         if let Err(Failure::Unanswered { .. } | Failure::Late(_)) = &result {
-            let mut late = self.late();
-            if late.len() == LATE {
-                tracing::error!(publish = self.publish, "too many releases wait for the store; one is lost");
-                late.pop_front();
-            }
-            late.push_back(closing);
+            self.close_later(closing);
         }
         result
+    }
+
+    /// Closes a handle when the store has answered anything.
+    pub fn close_later(&self, closing: Closing) {
+        let mut late = self.late();
+        if late.len() == LATE {
+            tracing::error!(publish = self.publish, "too many releases wait for the store; one is lost");
+            late.pop_front();
+        }
+        late.push_back(closing);
     }
 
     /// Tells the store, which has just answered, what it missed.

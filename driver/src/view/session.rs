@@ -121,7 +121,7 @@ impl View {
                 return Err(Errno::EIO);
             }
         };
-        if failure.is_ordinary() {
+        if failure.is_ordinary() || !self.held.is_news() {
             tracing::debug!(publish = self.publish, node, what, %failure);
         } else {
             tracing::warn!(publish = self.publish, volume = self.volume, node, what, %failure, "a request failed");

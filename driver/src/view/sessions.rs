@@ -4,12 +4,13 @@
 //! was unpublished: its threads end by themselves when it is unmounted, or it is ended.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpuvol_protocol::view::{Session, SessionList};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::connections::Connections;
 use super::errno::{Failure, Result};
@@ -97,6 +98,11 @@ impl Sessions {
             let (Some(fuse), Some(journal)) = (fds.next(), fds.next()) else {
                 return Err(Failure::Confused("a new mount without its descriptors"));
             };
+            if is_over(fuse.as_fd()) {
+                tracing::debug!(publish = session.publish, "still listed, and over");
+                self.shunned().insert(session.publish.clone(), Instant::now());
+                continue;
+            }
             let copy = fuse.try_clone().map_err(Failure::system("copying a descriptor"));
             match copy.and_then(|copy| View::new(session, copy, journal, Arc::clone(&self.shared))) {
                 Ok(view) => fresh.push((session.clone(), fuse, view)),
@@ -128,7 +134,6 @@ impl Sessions {
     }
 
     fn serve(&self, session: &Session, fuse: &OwnedFd, view: View) -> std::io::Result<JoinHandle<()>> {
-        use std::os::fd::AsFd;
         let agreed = session.agreed.unwrap_or_default();
         let serving = resume(view, &agreed, fuse.as_fd(), self.threads)?;
         let publish = session.publish.clone();
@@ -176,4 +181,11 @@ impl Sessions {
     fn shunned(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.shunned.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a connection was unmounted or ended.
+fn is_over(fuse: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(fuse, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut set, Some(&at_once)).is_ok_and(|_| set[0].revents().contains(PollFlags::ERR))
 }
