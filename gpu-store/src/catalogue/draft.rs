@@ -37,7 +37,7 @@ pub struct Draft {
 }
 
 /// How long an open that was told to look again is waited for. It comes at once, unless the machine is very busy.
-const EXPECTED: Duration = Duration::from_millis(40);
+const EXPECTED: Duration = Duration::from_millis(250);
 
 impl Draft {
     /// Somebody was told to look again, and will find this draft.
