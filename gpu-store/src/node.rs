@@ -14,7 +14,6 @@ use gpuvol_protocol::view::CLOCK_OFFSET;
 use gpuvol_protocol::{Code, Fault};
 
 use crate::budget::{Books, Budgets};
-use crate::catalogue::draft::Draft;
 use crate::catalogue::lease::LeaseId;
 use crate::catalogue::log::Log;
 use crate::catalogue::meta;
@@ -281,10 +280,7 @@ impl Node {
     fn freeze_deferred(&self) {
         let all = std::mem::take(&mut *self.deferred.lock().unwrap_or_else(PoisonError::into_inner));
         for (volume, draft) in all {
-            let expected = self.catalogue().volume(&volume).ok().and_then(|v| v.draft(draft)).map(Draft::is_expected);
-            if expected == Some(true) {
-                self.freeze_soon(&volume, draft);
-            } else if let Err(fault) = crate::serve::view::freeze(self, &volume, draft) {
+            if let Err(fault) = crate::serve::view::freeze_unless_expected(self, &volume, draft) {
                 tracing::error!(volume, node = draft, %fault, "a file that nobody writes any more could not be sealed");
             }
         }

@@ -9,11 +9,10 @@ use gpuvol_protocol::{Code, Fault};
 
 use super::describe::{self, gone};
 use super::drafts::{self, Room};
-use super::freeze::freeze;
+use super::freeze::{freeze, freeze_unless_expected};
 use super::names::{check_name, directory, exists, new_meta};
 use super::session::{Mounted, Outcome, done};
 use super::source::Source;
-use crate::catalogue::draft::Draft;
 use crate::catalogue::lease::Lease;
 use crate::catalogue::object::{Content, Object};
 use crate::catalogue::record::{BackingNoted, DraftMade, Fact, Held, HoldsReleased, NodeOf};
@@ -318,12 +317,8 @@ pub fn release(node: &Arc<Node>, mount: &Mounted, release: &Release) -> Outcome 
         node.reap(catalogue.commit(Fact::DraftDropped(NodeOf { volume: mount.volume.clone(), node: id }))?);
         return done();
     }
-    if object.as_draft().is_some_and(Draft::is_expected) {
-        node.freeze_soon(&mount.volume, id);
-        return done();
-    }
     drop(catalogue);
-    freeze(node, &mount.volume, id)?;
+    freeze_unless_expected(node, &mount.volume, id)?;
     done()
 }
 

@@ -17,20 +17,41 @@ use crate::serve::small::{new_slab, write_slot};
 
 /// Freezes a draft, unless somebody writes it. One that was never written gives way to its base.
 pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
+    freeze_if(node, volume, id, |_| true).map(|_| ())
+}
+
+/// As [`freeze`], unless an open is on its way to the draft: then when it has come or not.
+pub fn freeze_unless_expected(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
+    if freeze_if(node, volume, id, |draft| !draft.is_expected())? == Frozen::NotYet {
+        node.freeze_soon(volume, id);
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Frozen {
+    Done,
+    NotYet,
+}
+
+fn freeze_if(node: &Node, volume: &str, id: u64, may: impl Fn(&Draft) -> bool) -> Result<Frozen, Fault> {
     let (draft, busy, memory) = {
         let mut catalogue = node.catalogue();
         let state = catalogue.volume(volume)?;
-        let Some(object) = state.objects.get(&id).filter(|object| object.visible) else { return Ok(()) };
+        let Some(object) = state.objects.get(&id).filter(|object| object.visible) else { return Ok(Frozen::Done) };
         let Some(draft) = object.as_draft().filter(|draft| draft.writers == 0 && !draft.busy) else {
-            return Ok(());
+            return Ok(Frozen::Done);
         };
+        if !may(draft) {
+            return Ok(Frozen::NotYet);
+        }
         let (draft, meta, producer) = (draft.clone(), object.meta.clone(), object.producer.clone());
         if draft.memory == 0 && draft.base != 0 && !draft.truncated {
             // Nothing was written, but its attributes may have been changed.
             let changed = MetaChanged { volume: volume.to_owned(), node: draft.base, meta: Some(meta) };
             node.reap(catalogue.commit(Fact::MetaChanged(changed))?);
             node.reap(catalogue.commit(Fact::DraftDropped(NodeOf { volume: volume.to_owned(), node: id }))?);
-            return Ok(());
+            return Ok(Frozen::Done);
         }
         let memory = match draft.memory {
             0 => None,
@@ -46,7 +67,7 @@ pub fn freeze(node: &Node, volume: &str, id: u64) -> Result<(), Fault> {
     drop(busy);
     frozen?;
     node.announce();
-    Ok(())
+    Ok(Frozen::Done)
 }
 
 /// A draft with all that its object is made of.

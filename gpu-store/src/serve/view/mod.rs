@@ -13,6 +13,6 @@ mod session;
 mod source;
 
 pub use files::written_by;
-pub use freeze::{freeze, freeze_what_nobody_writes};
+pub use freeze::{freeze, freeze_unless_expected, freeze_what_nobody_writes};
 pub use session::serve;
 pub use source::Source;
