@@ -17,7 +17,7 @@ const PIECE: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub enum Source {
-    Object(Object),
+    Object(Box<Object>),
     File(PathBuf, File),
 }
 
@@ -26,7 +26,7 @@ impl Source {
     pub fn open(location: &Location, wait: Duration) -> Result<Self> {
         match &location.place {
             Place::Volume(volume, path) => {
-                Ok(Source::Object(volume.open(path, &OpenOptions { wait, ..OpenOptions::default() })?))
+                Ok(Source::Object(Box::new(volume.open(path, &OpenOptions { wait, ..OpenOptions::default() })?)))
             }
             Place::File => {
                 let path = &location.typed;

@@ -20,8 +20,8 @@ use crate::node::Node;
 const MAX_CONNECTIONS: usize = 512;
 /// Longest that one request for the list of mounts waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// Most mounts that one answer brings descriptors of.
-const PAGE: usize = 100;
+/// Most mounts that one answer brings descriptors of: two each.
+const PAGE: usize = gpuvol_protocol::fdpass::MAX_FDS / 2;
 
 /// A published mount that asks.
 #[derive(Debug, Clone)]
