@@ -15,7 +15,7 @@ from node import Node
 
 def test_every_code_has_a_class_and_an_errno() -> None:
     codes = _native.error_codes()
-    assert len(codes) == 21
+    assert len(codes) == 24
     assert len({name for name, _ in codes}) == len(codes)
     for name, number in codes:
         class_ = getattr(_errors, name)
