@@ -110,7 +110,7 @@ class NoData(GpuvolError):
     """No such attribute."""
 
 
-class NotPermitted(GpuvolError):
+class NotPermitted(GpuvolError, PermissionError):
     """The volume does not do this, for anybody."""
 
 
