@@ -36,7 +36,7 @@ part() {
 kill=()
 model() { "$bin/gpuvol-files-model" --subject "$subject" --reference "$reference" "${kill[@]}" "$@"; }
 exerciser() { "$bin/gpuvol-files-exerciser" --directory "$subject" "${kill[@]}" "$@"; }
-load() { "$bin/gpuvol-files-load" --mounts "${mounts[@]}" "${kill[@]}" "$@"; }
+load() { "$bin/gpuvol-files-load" --retry-stale --mounts "${mounts[@]}" "${kill[@]}" "$@"; }
 programs() { GPUVOL_TEST_DIR=$subject "$python" -m pytest -q -rs -p no:cacheprovider "$here/programs" "$@"; }
 
 if [[ -n ${FILES_LONG:-} ]]; then

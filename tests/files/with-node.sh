@@ -29,5 +29,5 @@ fi
 "$here/run.sh" "${mounts[@]}"
 if ((${#others[@]})); then
   echo "== load on ${#others[@]} mounts of one volume"
-  "$bin/gpuvol-files-load" --mounts "${others[@]}" --processes 8 --seconds 5
+  "$bin/gpuvol-files-load" --retry-stale --mounts "${others[@]}" --processes 8 --seconds 5
 fi

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::object::Object;
+use super::record::Meta;
 
 /// How long an open may follow its lookup.
 const KEPT: Duration = Duration::from_secs(2);
 /// Most versions, and most bytes of them, that are kept. What is larger is not replaced many times a second.
 const MOST: usize = 512;
 const MOST_BYTES: u64 = 32 << 20;
+/// Most removed directories that are remembered.
+const MOST_DIRECTORIES: usize = 4096;
 
 /// What is left of a version.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub struct Graves {
     by_version: HashMap<u64, Grave>,
     order: VecDeque<(Instant, u64, u64)>,
     bytes: u64,
+    /// Directories that were removed: who has one open may still look at it.
+    directories: HashMap<u64, Meta>,
 }
 
 impl Graves {
@@ -44,6 +49,17 @@ impl Graves {
         self.bytes += bytes;
         self.order.push_back((Instant::now(), version, bytes));
         self.by_version.insert(version, grave);
+    }
+
+    pub fn bury_directory(&mut self, id: u64, meta: Meta) {
+        if self.directories.len() >= MOST_DIRECTORIES {
+            self.directories.clear();
+        }
+        self.directories.insert(id, meta);
+    }
+
+    pub fn directory(&self, id: u64) -> Option<&Meta> {
+        self.directories.get(&id)
     }
 
     pub fn find(&self, version: u64) -> Option<&Grave> {

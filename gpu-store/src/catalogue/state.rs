@@ -274,6 +274,7 @@ impl Catalogue {
             Fact::HoldsReleased(released) => self.release(&released, &mut garbage, &mut freeing),
             Fact::Renamed(renamed) => self.rename(&renamed, &mut freeing)?,
             Fact::Unlinked(unlinked) => {
+                self.bury_directory(&unlinked.volume, unlinked.parent, &unlinked.name)?;
                 let volume = self.known(&unlinked.volume)?;
                 let child = volume.tree.remove(unlinked.parent, &unlinked.name)?;
                 volume.tree.touch(unlinked.parent, unlinked.time_ns);
@@ -338,6 +339,17 @@ impl Catalogue {
             Content::Segments { .. } | Content::Draft(_) | Content::Link(_) => return,
         }
         self.graves.bury(grave);
+    }
+
+    /// Remembers a directory that is about to go.
+    fn bury_directory(&mut self, volume: &str, parent: u64, name: &[u8]) -> Result<(), String> {
+        let tree = &self.known(volume)?.tree;
+        if let Some(Child::Directory(id)) = tree.child(parent, name)
+            && let Some(meta) = tree.meta(id).cloned()
+        {
+            self.graves.bury_directory(id, meta);
+        }
+        Ok(())
     }
 
     fn used(&mut self, id: u64) {
@@ -428,6 +440,9 @@ impl Catalogue {
     }
 
     fn rename(&mut self, r: &Renamed, freeing: &mut Freeing) -> Result<(), String> {
+        if !r.exchange {
+            self.bury_directory(&r.volume, r.to_parent, &r.to_name)?;
+        }
         let volume = self.known(&r.volume)?;
         let (from, to) = ((r.from_parent, r.from_name.as_slice()), (r.to_parent, r.to_name.as_slice()));
         if r.exchange {

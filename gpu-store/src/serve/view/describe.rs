@@ -34,6 +34,9 @@ pub fn node(catalogue: &Catalogue, mount: &Mounted, node: u64) -> Result<NodeRep
     if let Some(meta) = volume.tree.meta(id) {
         return Ok(directory(volume, id, meta));
     }
+    if let Some(meta) = catalogue.graves.directory(id) {
+        return Ok(NodeReport { links: 0, ..directory(volume, id, meta) });
+    }
     let object = volume.objects.get(&id).or_else(|| catalogue.graves.find(id).map(|grave| &grave.object));
     Ok(file(catalogue, volume, object.ok_or_else(|| gone(mount, node))?))
 }

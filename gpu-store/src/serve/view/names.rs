@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpuvol_protocol::types::{MAX_NAME, SOCKET_NAME};
 use gpuvol_protocol::view::{
-    Lookup, MAX_LINK, MakeDirectory, MakeLink, Name, Names, ReadDirectory, Remove, RenameNode, Value, ViewAnswer,
+    Lookup, MAX_LINK, MakeDirectory, MakeLink, Name, Names, ROOT, ReadDirectory, Remove, RenameNode, Value, ViewAnswer,
 };
 use gpuvol_protocol::{Code, Fault};
 
@@ -84,6 +84,10 @@ pub fn get_node(node: &Arc<Node>, mount: &Mounted, id: u64) -> Outcome {
 pub fn read_directory(node: &Arc<Node>, mount: &Mounted, read: &ReadDirectory) -> Outcome {
     let catalogue = node.catalogue();
     let volume = catalogue.volume(&mount.volume)?;
+    let asked = inner(volume, read.node);
+    if !volume.tree.is_directory(asked) && catalogue.graves.directory(asked).is_some() {
+        return Ok((ViewAnswer::Names(Names { parent: ROOT, ..Names::default() }), Vec::new()));
+    }
     let id = directory(volume, mount, read.node)?;
     let limit = match usize::try_from(read.limit) {
         Ok(0) | Err(_) => PAGE,
