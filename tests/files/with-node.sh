@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Judges mounts of a node of its own: with-node.sh BIN, where BIN holds the programs. What run.sh reads from the
-# environment applies. With FILES_KILL_NODE=1 mounter and store are killed at random times too (long runs only).
+# environment applies.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=$(cd "$1" && pwd)
@@ -18,14 +18,13 @@ if [[ $(stat -f -c %T "$base/m") != fuse* ]]; then
   exit 0
 fi
 export FILES_BIN=$bin
+# The short form is the same every time; the long one looks further.
+[[ -n ${FILES_LONG:-} ]] || export FILES_SEED=${FILES_SEED:-1062334634}
 coproc to { "$bin/gpuvol-files-publish" --state "$base/s" --below "$base" --pods 4 --mib 1024; }
 publish=$to_PID
 mounts=("$base/m")
 others=()
 while read -r -t 60 line <&"${to[0]}" && [[ -n $line ]]; do others+=("$line"); done
-if [[ -n ${FILES_KILL_NODE:-} ]]; then
-  export FILES_KILL="python3 -c 'import json,os,random;d=json.load(open(\"$base/s/dev.json\"));print(d)'"
-fi
 "$here/run.sh" "${mounts[@]}"
 if ((${#others[@]})); then
   echo "== load on ${#others[@]} mounts of one volume"
