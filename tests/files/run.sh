@@ -57,7 +57,8 @@ else
   part model model --cases "${FILES_CASES:-150}" --seconds 12
   part exerciser exerciser --operations 300 --largest 262144
   part load load --processes 8 --seconds 5
-  part programs programs -k 'not cargo and not git and not listing and not posix and not fsx and not fio and not frames'
+  # locks and redirection open for writing in races, which may be ESTALE once in a thousand (docs/files.md): long form.
+  part programs programs -k 'not locks and not redirection and not cargo and not git and not listing and not posix and not fsx and not fio and not frames'
 fi
 if ((${#failed[@]})); then
   echo "file tests: FAILED: ${failed[*]} (seed $FILES_SEED)"
