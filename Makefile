@@ -62,10 +62,10 @@ python: build wheel
 	$(PY) -m pytest -q client-lib/python/tests
 
 # A node of its own, and programs on its mounts: against a reference on tmpfs, under load, with real programs.
-files: build venv
+files: build wheel
 	tests/files/with-node.sh target/debug
 
-test-files: venv
+test-files: wheel
 	cargo build --release -p gpuvol-store -p gpuvol-csi -p gpuvol-cli -p gpuvol-files-tests
 	FILES_LONG=1 tests/files/with-node.sh target/release
 

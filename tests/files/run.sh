@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Judges directories: run.sh DIR... with mounts of one volume (or any directory, to judge the tests).
 #
-# Short, for `make test`: under a minute. FILES_LONG=1: everything, thousands of cases, the load of issue 3, the bench.
+# Short, for `make test`: about two minutes. FILES_LONG=1: everything, thousands of cases, 64 processes for a minute, the
+# bench.
 #   FILES_SEED=N         the seed of all that is random (printed)
 #   FILES_REFERENCE=DIR  a directory on tmpfs, for the model and the bench [/dev/shm]
 #   FILES_BIN=DIR        where the programs of this crate are [target/release, else target/debug]

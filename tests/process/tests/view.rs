@@ -7,8 +7,8 @@ use gpuvol_process_tests::node::{path, wait_for};
 use gpuvol_process_tests::view::TestMount;
 use gpuvol_process_tests::{TestNode, pattern};
 use gpuvol_protocol::view::{
-    CreateFile, MakeDirectory, NodeKind, OpenFile, ROOT, ReadDirectory, Remove, RenameNode, SetAttributes, ViewAnswer,
-    ViewOp,
+    CreateFile, MakeDirectory, NodeKind, OpenFile, ROOT, ReadDirectory, Remove, RenameNode, Sessions, SetAttributes,
+    ViewAnswer, ViewOp,
 };
 
 const MIB: u64 = 1 << 20;
@@ -263,4 +263,22 @@ fn a_read_only_mount_changes_nothing() {
     assert_eq!(mount.read("f").unwrap(), b"x");
     assert_eq!(mount.create("g").unwrap_err().code(), Code::ReadOnly);
     assert_eq!(mount.open_to_write("f", false).unwrap_err().code(), Code::ReadOnly);
+}
+
+#[test]
+fn a_new_mounter_is_told_of_all_mounts_a_message_at_a_time() {
+    let node = TestNode::start();
+    node.volume("v", 64 * MIB);
+    let mounts: Vec<TestMount> = (0..70).map(|n| node.mount("v", &format!("pod{n}"), false)).collect();
+    let mut known: Vec<String> = Vec::new();
+    for _ in 0..10 {
+        let op = ViewOp::Sessions(Sessions { known: known.clone(), wait_ms: 100 });
+        let Ok((ViewAnswer::Sessions(list), fds)) = mounts[0].ask(0, op) else { panic!("no list of mounts") };
+        assert!(fds.len().is_multiple_of(2));
+        // Descriptors come for those that were not known, in the order of the list.
+        let new = list.sessions.into_iter().map(|s| s.publish).filter(|publish| !known.contains(publish));
+        let new: Vec<String> = new.take(fds.len() / 2).collect();
+        known.extend(new);
+    }
+    assert_eq!(known.len(), mounts.len());
 }
